@@ -1,0 +1,58 @@
+"""Imports TensorFlow, Keras and TensorFlow Probability without their start-up noise. Import them from here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+
+__all__ = ["keras", "quiet_stderr", "tf", "tfp"]
+
+
+@contextlib.contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Keeps C++ log lines off the user's terminal; they are written to file descriptor 2 before any Python hook.
+
+    If the block fails, what was kept is written after all, since it may say why.
+    """
+    try:
+        descriptor = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
+        saved = os.dup(descriptor)
+    except (OSError, ValueError):  # no real stderr (a notebook, a service): nothing to silence
+        yield
+        return
+    import tempfile
+
+    with tempfile.TemporaryFile() as kept:
+        sys.stderr.flush()
+        os.dup2(kept.fileno(), descriptor)
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, descriptor)
+            os.close(saved)
+            if failed:
+                kept.seek(0)
+                os.write(descriptor, kept.read())
+
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+with quiet_stderr(), warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    try:
+        import tensorflow as tf
+        import tensorflow_probability as tfp
+    except ImportError as error:
+        raise ImportError(
+            f"opselect needs TensorFlow and TensorFlow Probability ({error}); install them with: pip install 'opselect[tf]'"
+        ) from error
+    import keras
+
+    # The first operation starts the CPU device, which logs too.
+    tf.constant(0.0).numpy()

@@ -1,0 +1,115 @@
+"""Relaxations: f is evaluated at soft weights and differentiated through them. Biased, low variance; f needs a gradient.
+
+They optimise another objective than the one that is wanted, so always look at the hard score as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opselect._tensorflow import tf
+from opselect.estimators.base import Proposal, check_logits, check_losses
+from opselect.random import gumbel
+
+__all__ = ["GumbelSoftmax", "SoftMixture", "check_temperature", "gumbel_softmax", "mean_loss"]
+
+Tensor = Any
+
+
+def mean_loss(losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+    """Closes an estimator that is differentiated through its weights: the mean over the S evaluations."""
+    check_losses(losses, proposals)
+    return tf.reduce_mean(losses, axis=0), state
+
+
+def check_temperature(temperature: Any) -> None:
+    """A number must be positive; a tensor (a schedule's value in a compiled loop) is taken as it is.
+
+    Raises:
+        ValueError: names the value.
+    """
+    if isinstance(temperature, int | float) and not temperature > 0.0:
+        raise ValueError(f"temperature must be > 0, got {temperature!r}")
+
+
+def gumbel_softmax(logits: Tensor, temperature: Any, seed: Tensor, samples: int, decision: int) -> Tensor:
+    """Relaxed samples [S, ..., D, K]: ``softmax((logits + Gumbel noise) / temperature)``, in float32."""
+    check_logits(logits, seed, decision)
+    logits = tf.cast(logits, tf.float32)
+    shape = logits.shape.as_list() if decision else [samples, *logits.shape.as_list()]
+    noise = gumbel(seed, shape, axis=1 if seed.shape.rank == 2 else 0)
+    return tf.nn.softmax((logits + noise) / temperature)
+
+
+@dataclass(frozen=True)
+class SoftMixture:
+    """The mixture ``f(sum_k p_k e_k)``, as in DARTS (Liu et al. 2019). No variance; a discretisation gap.
+
+    Requires of f: a gradient in the weights.
+
+    Attributes:
+        temperature: divides the logits; lower is closer to a hard choice.
+    """
+
+    temperature: Any = 1.0
+    needs_relaxation = True
+    needs_value = False
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """1, of all K operations."""
+        return 1
+
+    def init(self, logits: Tensor) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Proposes the probabilities themselves."""
+        check_logits(logits, seed, decision)
+        weights = tf.nn.softmax(tf.cast(logits, tf.float32) / self.temperature)
+        return Proposal(weights if decision else weights[None], logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """The loss."""
+        return mean_loss(losses, proposals, state)
+
+
+@dataclass(frozen=True)
+class GumbelSoftmax:
+    """Soft samples ``softmax((logits + G) / temperature)`` (Jang et al. 2017; Maddison et al. 2017).
+
+    Requires of f: a gradient in the weights. Bias falls and variance explodes as the temperature goes to 0.
+
+    Attributes:
+        temperature: of the relaxed samples.
+        samples: S, independent samples per row.
+    """
+
+    temperature: Any = 1.0
+    samples: int = 1
+    needs_relaxation = True
+    needs_value = False
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """S."""
+        return self.samples
+
+    def init(self, logits: Tensor) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Proposes relaxed samples."""
+        return Proposal(gumbel_softmax(logits, self.temperature, seed, self.samples, decision), logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """The mean loss."""
+        return mean_loss(losses, proposals, state)

@@ -1,0 +1,243 @@
+"""Score-function estimators: REINFORCE and its baselines. Any f will do; it is only ever evaluated at one-hots.
+
+All estimate ``grad E[f(D)] = E[(f(D) - b) grad log p(D)]`` (Williams, "Simple statistical gradient-following
+algorithms for connectionist reinforcement learning", 1992) and differ in the baseline b, which must not depend on the
+sample it is subtracted from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opselect._tensorflow import tf
+from opselect.estimators.base import (
+    InvalidShapeError,
+    Proposal,
+    categorical,
+    check_logits,
+    check_losses,
+    score_function_surrogate,
+)
+from opselect.random import sample_one_hot
+
+__all__ = ["LeaveOneOut", "MovingAverageReinforce", "Reinforce", "SelfCritical", "ValueReinforce"]
+
+Tensor = Any
+
+
+def _positive(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+
+
+def _draw(logits: Tensor, seed: Tensor, samples: int, decision: int) -> Tensor:
+    """One-hots [S, ..., D, K]: S fresh ones at the first decision, one per trajectory at later ones."""
+    check_logits(logits, seed, decision)
+    if decision:
+        return sample_one_hot(categorical(logits), seed, None, axis=1)
+    return sample_one_hot(categorical(logits), seed, samples)
+
+
+@dataclass(frozen=True)
+class Reinforce:
+    """REINFORCE without a baseline: ``f(D) grad log p(D)``. Unbiased; an offset in f inflates the variance.
+
+    Attributes:
+        samples: S, independent choices per row.
+    """
+
+    samples: int = 1
+    needs_relaxation = False
+    needs_value = False
+
+    def __post_init__(self) -> None:
+        _positive("samples", self.samples, 1)
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """S."""
+        return self.samples
+
+    def init(self, logits: Tensor) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Samples S one-hots."""
+        return Proposal(_draw(logits, seed, self.samples, decision), logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """Advantage: the loss itself."""
+        check_losses(losses, proposals)
+        return score_function_surrogate(losses, [losses] * len(proposals), proposals), state
+
+
+@dataclass(frozen=True)
+class MovingAverageReinforce:
+    """REINFORCE with the exponential moving average of past losses as baseline, one per replica; unbiased.
+
+    Free, but lags behind the learner. The average is read before this batch updates it, and corrected for its start at
+    zero as Adam's moments are.
+
+    Attributes:
+        samples: S, independent choices per row.
+        decay: the weight of the past in the average, in [0, 1).
+    """
+
+    samples: int = 1
+    decay: float = 0.9
+    needs_relaxation = False
+    needs_value = False
+
+    def __post_init__(self) -> None:
+        _positive("samples", self.samples, 1)
+        if not 0.0 <= self.decay < 1.0:
+            raise ValueError(f"decay must be in [0, 1), got {self.decay!r}")
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """S."""
+        return self.samples
+
+    def init(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """(average, weight), each with the batch shape less its row axis: [R] for logits [R, B, D, K], else []."""
+        shape = logits.shape[:-2][:-1]
+        return tf.zeros(shape), tf.zeros(shape)
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Samples S one-hots."""
+        return Proposal(_draw(logits, seed, self.samples, decision), logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """Advantage: the loss less the average of earlier batches."""
+        check_losses(losses, proposals)
+        average, weight = state
+        baseline = tf.math.divide_no_nan(average, weight)
+        if losses.shape.rank >= 2:  # losses have rows
+            baseline = baseline[..., None]
+        advantage = losses - baseline
+        surrogate = score_function_surrogate(losses, [advantage] * len(proposals), proposals)
+        rows = [0, -1] if losses.shape.rank >= 2 else [0]
+        mean = tf.reduce_mean(tf.stop_gradient(losses), axis=rows)
+        keep = self.decay
+        return surrogate, (keep * average + (1 - keep) * mean, keep * weight + (1 - keep))
+
+
+@dataclass(frozen=True)
+class ValueReinforce:
+    """REINFORCE with a learned baseline c(x), regressed on the losses (Mnih & Gregor 2014); unbiased for any c.
+
+    The caller puts its prediction in `Proposal.value`. The surrogate adds ``value_weight * (c - f)**2 / 2`` with f held
+    constant: its gradient trains c, and its value is left out of the surrogate's.
+
+    Attributes:
+        samples: S, independent choices per row.
+        value_weight: how strongly the regression counts in the surrogate.
+    """
+
+    samples: int = 1
+    value_weight: float = 1.0
+    needs_relaxation = False
+    needs_value = True
+
+    def __post_init__(self) -> None:
+        _positive("samples", self.samples, 1)
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """S."""
+        return self.samples
+
+    def init(self, logits: Tensor) -> tuple[()]:
+        """No state: the baseline's parameters are the caller's."""
+        return ()
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Samples S one-hots."""
+        return Proposal(_draw(logits, seed, self.samples, decision), logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """Advantage at each decision: the loss less what was predicted before it."""
+        check_losses(losses, proposals)
+        advantages, regression = [], 0.0
+        for p in proposals:
+            if p.value is None:
+                raise InvalidShapeError("reinforce-value needs Proposal.value, the baseline's prediction [...] or [S, ...]")
+            value = p.value if p.value.shape.rank == losses.shape.rank else p.value[None]
+            if value.shape[1:] != losses.shape[1:]:
+                raise InvalidShapeError(f"value has shape {p.value.shape}, but losses have shape {losses.shape}")
+            advantages.append(losses - value)
+            regression += tf.reduce_mean(tf.square(value - tf.stop_gradient(losses)), axis=0) / 2
+        surrogate = score_function_surrogate(losses, advantages, proposals)
+        return surrogate + self.value_weight * (regression - tf.stop_gradient(regression)), state
+
+
+@dataclass(frozen=True)
+class SelfCritical:
+    """REINFORCE with the loss of the greedy choice as baseline (Rennie et al. 2017); unbiased, S = 2.
+
+    Can be worse than no baseline at all where the greedy choice is far from average.
+    """
+
+    needs_relaxation = False
+    needs_value = False
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """2: a sample and the greedy choice."""
+        return 2
+
+    def init(self, logits: Tensor) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Evaluation 0 follows samples, evaluation 1 the argmax."""
+        greedy_logits = logits[1] if decision else logits
+        greedy = tf.one_hot(tf.argmax(greedy_logits, -1), logits.shape[-1])
+        sampled = _draw(logits[:1] if decision else logits, seed, 1, decision)
+        return Proposal(tf.concat([sampled, greedy[None]], 0), logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """Advantage: the sample's loss less the greedy loss; the greedy trajectory itself is not reinforced."""
+        check_losses(losses, proposals)
+        sampled = [Proposal(p.weights[:1], p.logits[:1] if i else p.logits) for i, p in enumerate(proposals)]
+        advantage = losses[:1] - losses[1:]
+        return score_function_surrogate(losses[:1], [advantage] * len(proposals), sampled), state
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """RLOO: each sample's baseline is the mean loss of the other S - 1 (Kool et al. 2019); unbiased.
+
+    ``mean_j S/(S-1) (f_j - mean f) grad log p_j``. The default: no state, nothing to tune.
+
+    Attributes:
+        samples: S >= 2, independent choices per row.
+    """
+
+    samples: int = 4
+    needs_relaxation = False
+    needs_value = False
+
+    def __post_init__(self) -> None:
+        _positive("samples", self.samples, 2)
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """S."""
+        return self.samples
+
+    def init(self, logits: Tensor) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Samples S one-hots."""
+        return Proposal(_draw(logits, seed, self.samples, decision), logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """Advantage: the loss less the mean of the others."""
+        check_losses(losses, proposals)
+        others = losses.shape[0] - 1
+        if others < 1:
+            raise InvalidShapeError(f"reinforce-rloo needs losses of at least 2 samples, got shape {losses.shape}")
+        advantage = (losses - tf.reduce_mean(losses, axis=0)) * ((others + 1) / others)
+        return score_function_surrogate(losses, [advantage] * len(proposals), proposals), state

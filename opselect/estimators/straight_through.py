@@ -1,0 +1,97 @@
+"""Straight-through estimators: f is evaluated at a one-hot, and the gradient goes back as if it had been soft. Biased."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opselect._tensorflow import tf
+from opselect.estimators.base import Proposal, categorical, check_logits
+from opselect.estimators.relaxation import check_temperature, gumbel_softmax, mean_loss
+from opselect.random import sample_one_hot
+
+__all__ = ["GumbelSoftmaxStraightThrough", "StraightThrough", "straight_through"]
+
+Tensor = Any
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The value of `hard` with the gradient of `soft`; the value is exact, not ``hard + (soft - soft)`` rounded."""
+    return hard + (soft - tf.stop_gradient(soft))
+
+
+@dataclass(frozen=True)
+class StraightThrough:
+    """A categorical sample forward, the softmax backward: the estimate is ``J grad f(D)`` (Bengio et al. 2013).
+
+    Requires of f: a gradient at the vertices. For quadratic f its mean is the soft mixture's gradient, and it is stuck
+    where that is zero.
+
+    Attributes:
+        samples: S, independent samples per row.
+    """
+
+    samples: int = 1
+    needs_relaxation = True
+    needs_value = False
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """S."""
+        return self.samples
+
+    def init(self, logits: Tensor) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Proposes one-hots that carry the softmax's gradient."""
+        check_logits(logits, seed, decision)
+        distribution = categorical(logits)
+        if decision:
+            hard = sample_one_hot(distribution, seed, None, axis=1)
+        else:
+            hard = sample_one_hot(distribution, seed, self.samples)
+        return Proposal(straight_through(hard, tf.nn.softmax(tf.cast(logits, tf.float32))), logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """The mean loss."""
+        return mean_loss(losses, proposals, state)
+
+
+@dataclass(frozen=True)
+class GumbelSoftmaxStraightThrough:
+    """The argmax of a Gumbel-softmax sample forward, the sample itself backward (Jang et al. 2017).
+
+    Requires of f: a gradient at the vertices. Forward it is an exact categorical sample at any temperature.
+
+    Attributes:
+        temperature: of the relaxed sample behind the gradient.
+        samples: S, independent samples per row.
+    """
+
+    temperature: Any = 1.0
+    samples: int = 1
+    needs_relaxation = True
+    needs_value = False
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
+
+    def evaluations(self, operations: int, decisions: int) -> int:
+        """S."""
+        return self.samples
+
+    def init(self, logits: Tensor) -> tuple[()]:
+        """No state."""
+        return ()
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """Proposes one-hots that carry the relaxed samples' gradient."""
+        soft = gumbel_softmax(logits, self.temperature, seed, self.samples, decision)
+        hard = tf.one_hot(tf.argmax(soft, -1), logits.shape[-1])
+        return Proposal(straight_through(hard, soft), logits)
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """The mean loss."""
+        return mean_loss(losses, proposals, state)

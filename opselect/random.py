@@ -14,7 +14,7 @@ from typing import Any
 
 from opselect._tensorflow import tf
 
-__all__ = ["as_seed", "fold_in", "gumbel", "sample_one_hot", "threefry", "uniform"]
+__all__ = ["as_seed", "fold_in", "gumbel", "sample_one_hot", "substream", "threefry", "uniform"]
 
 Tensor = Any
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -65,6 +65,14 @@ def fold_in(seed: Tensor, data: int | Tensor) -> Tensor:
     # The high counter word keeps these streams apart from those of `uniform`.
     mixed = threefry(_key(seed), (word, tf.constant(0x80000000, tf.uint32)))
     return tf.bitcast(tf.stack(mixed, axis=-1), tf.int32)
+
+
+def substream(seed: Tensor, index: int) -> Tensor:
+    """The seed of a numbered stream beside others of the same seed: its second word moved, and Threefry does the mixing.
+
+    Much smaller in a compiled graph than `fold_in`, for a handful of fixed purposes within one step.
+    """
+    return seed + tf.constant([0, (index + 1) * 0x1E3779B9 & 0x7FFFFFFF], tf.int32)
 
 
 def uniform(seed: Tensor, shape: Sequence[int], *, axis: int = 0) -> Tensor:

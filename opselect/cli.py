@@ -1,0 +1,271 @@
+"""The command line. Thin: it reads arguments, calls the package, and turns mistakes into one clear line."""
+
+from __future__ import annotations
+
+import difflib
+import pathlib
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train networks that choose an operation, and see which method really selects the right one.",
+)
+
+_LISTS = ("--tasks", "--learners")  # options that take several values
+
+
+class Mistake(Exception):
+    """Something the user can put right; shown as one line, exit status 2."""
+
+
+def _known(option: str, names: Iterable[str] | None, valid: Iterable[str]) -> list[str] | None:
+    """Splits at commas and checks names; None stays None."""
+    if names is None:
+        return None
+    valid, found = list(valid), [n for part in names for n in part.split(",") if n]
+    for name in found:
+        if name not in valid:
+            folded = {v.lower(): v for v in valid}
+            near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)[0]
+            raise Mistake(f"{option}: unknown name {name!r}; did you mean {folded[near]!r}? Known: {', '.join(valid)}")
+    if not found:
+        raise Mistake(f"{option}: needs at least one name; known: {', '.join(valid)}")
+    return list(dict.fromkeys(found))
+
+
+def _positive(option: str, value: int | None, least: int = 1) -> None:
+    if value is not None and value < least:
+        raise Mistake(f"{option}: must be at least {least}, got {value}")
+
+
+def _load_tensorflow(console: Any) -> None:
+    with console.status("starting TensorFlow (a few seconds)"):
+        try:
+            import opselect._tensorflow  # noqa: F401
+        except ImportError as error:
+            raise Mistake(str(error)) from error
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console()
+
+
+@app.command()
+def compare(
+    tasks: Annotated[list[str] | None, typer.Option(help="Tasks by name (see `opselect tasks`); default: all.")] = None,
+    learners: Annotated[
+        list[str] | None, typer.Option(help="Learners by name (see `opselect learners`); default: the headline six.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds train side by side.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps, instead of the preset's.")] = None,
+    seed: Annotated[int, typer.Option(help="The first seed; the others follow it.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="At most a minute; nothing converges fully.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Every learner, 10 seeds, to convergence; 40 minutes.")] = False,
+    out: Annotated[pathlib.Path, typer.Option(help="Where results are kept and continued.")] = pathlib.Path(
+        "runs/compare"
+    ),
+) -> None:
+    """Train learners on the same tasks and compare which operations they select.
+
+    Prints a table and writes summary.json, curves.csv and report.html. Run it again to continue what was cut off; what is
+    complete is not run again.
+    """
+    from opselect_envs.tasks import TASKS
+
+    if quick and full:
+        raise Mistake("--quick and --full exclude each other")
+    _positive("--seeds", seeds)
+    _positive("--steps", steps)
+    _positive("--seed", seed, least=0)
+    task_names = _known("--tasks", tasks, TASKS)
+    _writable(out)
+    console = _console()
+    _load_tensorflow(console)
+    from opselect.experiments.config import PRESETS, cells
+    from opselect.experiments.many import run_all
+    from opselect.learners import LEARNERS
+    from opselect.report import print_table, versions, write_files
+
+    preset = PRESETS["quick" if quick else "full" if full else "default"]
+    runs, inapplicable = cells(
+        task_names, _known("--learners", learners, LEARNERS), preset, seeds=seeds, first_seed=seed, steps=steps
+    )
+    results, problems = run_all(runs, out / "cells", console)
+    command = shlex.join(["opselect", *sys.argv[1:]])
+    summary = write_files(out, results, inapplicable, command, versions(), problems)
+    print_table(summary, console)
+    for problem in problems:
+        console.print(f"note: {problem}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Wrote summary.json, curves.csv and report.html to {out}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def train(
+    task: Annotated[str | None, typer.Option(help="One of the package's tasks (see `opselect tasks`).")] = None,
+    env: Annotated[
+        str | None, typer.Option(help="Any gymnasium environment with a Discrete action space, as `id` or `module:id`.")
+    ] = None,
+    learner: Annotated[str, typer.Option(help="A learner by name (see `opselect learners`).")] = "reinforce-rloo",
+    steps: Annotated[
+        int | None, typer.Option(help="Optimiser steps (task), or environment steps (environment).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed.")] = 0,
+    out: Annotated[pathlib.Path | None, typer.Option(help="Save the trained policy as a .keras file.")] = None,
+) -> None:
+    """Train one learner with one seed, on a task inside the graph or on any gymnasium environment.
+
+    The last line says how well the greedy policy does: `score` (0 random, 1 oracle) on a task, or `return`, the mean over
+    100 evaluation episodes, on an environment.
+    """
+    if (task is None) == (env is None):
+        raise Mistake("give either --task or --env")
+    _positive("--steps", steps)
+    _positive("--seed", seed, least=0)
+    if out is not None and out.suffix != ".keras":
+        raise Mistake(f"--out: must end in .keras, got {out.name!r}; the nearest is {out.stem + '.keras'!r}")
+    if task is not None:
+        from opselect_envs.tasks import TASKS
+
+        _known("--task", [task], TASKS)
+    console = _console()
+    _load_tensorflow(console)
+    from opselect.learners import LEARNERS
+
+    _known("--learner", [learner], LEARNERS)
+    if task is not None:
+        _train_task(console, task, learner, steps, seed, out)
+    else:
+        _train_environment(console, str(env), learner, steps, seed, out)
+
+
+def _train_task(
+    console: Any, task: str, learner: str, steps: int | None, seed: int, out: pathlib.Path | None
+) -> None:
+    import tempfile
+
+    from opselect.experiments.config import PRESETS, cells
+    from opselect.experiments.many import run_all
+
+    runs, inapplicable = cells([task], [learner], PRESETS["default"], seeds=1, first_seed=seed, steps=steps)
+    for reason in inapplicable.values():
+        raise Mistake(f"--learner: {learner!r} does not apply to {task}: {reason}")
+    with tempfile.TemporaryDirectory() as folder:
+        results, _ = run_all(runs, pathlib.Path(folder), console)
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            (pathlib.Path(folder) / runs[0].folder / "policy.keras").replace(out)
+    (result,) = results
+    console.print(f"optimal {100 * result.optimal[0, -1]:.1f}% of held-out episodes", highlight=False)
+    console.print(f"score {result.hard[0, -1]:.4f}", highlight=False)
+
+
+def _train_environment(
+    console: Any, env: str, learner: str, steps: int | None, seed: int, out: pathlib.Path | None
+) -> None:
+    from opselect.learners.environment import EnvironmentMismatchError, train_environment
+
+    try:
+        trained = train_environment(env, learner, seed=seed, steps=steps, console=console)
+    except EnvironmentMismatchError as error:
+        raise Mistake(str(error)) from error
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        trained.policy.save(out)
+    console.print(f"return {trained.evaluate(episodes=100, seed=seed + 10_000):.1f}", highlight=False)
+
+
+@app.command()
+def tasks() -> None:
+    """List the standard tasks."""
+    from rich.table import Table
+
+    from opselect_envs.tasks import TASKS
+
+    table = Table("task", "operations", "decisions", "oracle", "random", "rule", box=None, header_style="bold")
+    for name, task in TASKS.items():
+        expected = task.expected_rewards()
+        indices = task.rule_indices()
+        rule = "the target is shown" if indices is None else " ".join(task.names[i] for i in indices)
+        table.add_row(
+            name,
+            " ".join(task.names),
+            str(task.horizon),
+            f"{expected['oracle']:.3f}",
+            f"{expected['random']:.3f}",
+            rule,
+        )
+    _console().print(table)
+
+
+@app.command()
+def learners() -> None:
+    """List the learners."""
+    console = _console()
+    _load_tensorflow(console)
+    from rich.table import Table
+
+    from opselect.learners import LEARNERS
+
+    table = Table("learner", "what it does", "needs a gradient of the reward", box=None, header_style="bold")
+    for name, learner in LEARNERS.items():
+        table.add_row(name, learner.summary, "yes" if learner.estimator.needs_relaxation else "no")
+    console.print(table)
+
+
+@app.command()
+def envs() -> None:
+    """List the gymnasium environments."""
+    import gymnasium
+    from rich.table import Table
+
+    import opselect_envs  # noqa: F401  (registers them)
+
+    table = Table("make with", "observation", "actions", box=None, header_style="bold")
+    for env_id in gymnasium.registry:
+        if env_id.startswith("opselect/"):
+            env = gymnasium.make(env_id)
+            space: Any = env.action_space
+            table.add_row(f"opselect_envs:{env_id}", str(env.observation_space.shape), f"Discrete({space.n})")
+    _console().print(table)
+
+
+def _writable(out: pathlib.Path) -> None:
+    existing = next(p for p in (out, *out.parents) if p.exists())
+    if not existing.is_dir():
+        raise Mistake(f"--out: {existing} is a file, not a folder")
+
+
+def _gather_lists(arguments: Sequence[str]) -> list[str]:
+    """Lets list options take several words: ``--tasks A B`` is ``--tasks A,B``."""
+    gathered: list[str] = []
+    collecting = False
+    for word in arguments:
+        if collecting and not word.startswith("-"):
+            first = gathered[-1] in _LISTS
+            gathered = [*gathered, word] if first else [*gathered[:-1], f"{gathered[-1]},{word}"]
+        else:
+            collecting = word in _LISTS
+            gathered.append(word)
+    return gathered
+
+
+def main() -> None:
+    """The entry point of the `opselect` command."""
+    try:
+        app(_gather_lists(sys.argv[1:]), prog_name="opselect")
+    except Mistake as mistake:
+        print(f"opselect: {mistake}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("opselect: interrupted; run the same command again to continue", file=sys.stderr)
+        raise SystemExit(130) from None

@@ -1,0 +1,143 @@
+"""What to run: frozen configurations, and the presets of `opselect compare`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opselect.experiments.results import config_hash
+from opselect.learners import LEARNERS, Learner
+from opselect_envs.tasks import TASKS, Task
+
+__all__ = ["HEADLINE", "PRESETS", "Preset", "RunConfig", "cells"]
+
+HEADLINE = ("exact", "reinforce", "reinforce-value", "reinforce-rloo", "soft-mixture", "gumbel-softmax-st")
+"""The learners that `opselect compare` runs unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One learner on one task, R seeds side by side.
+
+    Attributes:
+        name: the task's name, for tables and folders.
+        task: the task.
+        learner: the learner.
+        seeds: R distinct seeds >= 0.
+        steps: optimiser steps.
+        points: E, how many evenly spread evaluations.
+        held_out: N, how many held-out episodes each evaluation uses.
+    """
+
+    name: str
+    task: Task
+    learner: Learner
+    seeds: tuple[int, ...]
+    steps: int
+    points: int = 20
+    held_out: int = 2048
+
+    def __post_init__(self) -> None:
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            raise ValueError(f"seeds must be distinct integers >= 0, at least one; got {self.seeds!r}")
+        for name in ("steps", "points", "held_out"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be an integer >= 1, got {getattr(self, name)!r}; the nearest is 1")
+
+    @property
+    def chunk(self) -> int:
+        """How many steps run between two evaluations (the last chunk may be shorter)."""
+        return -(-self.steps // min(self.points, self.steps))
+
+    @property
+    def evaluations_per_step(self) -> int:
+        """How often one step evaluates the reward function, per seed: S * B."""
+        samples = self.learner.estimator.evaluations(len(self.task.ops), self.task.horizon)
+        return samples * self.learner.rows_for(self.task)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that determines the result, as plain JSON values."""
+        from opselect import __version__
+
+        learner = {f.name: getattr(self.learner, f.name) for f in dataclasses.fields(self.learner)}
+        estimator = self.learner.estimator
+        learner["estimator"] = {"class": type(estimator).__name__} | _plain(estimator)
+        return {
+            "version": __version__,
+            "name": self.name,
+            "task": self.task.to_dict(),
+            "learner": {name: _plain(value) for name, value in learner.items()},
+            "seeds": list(self.seeds),
+            "steps": self.steps,
+            "points": self.points,
+            "held_out": self.held_out,
+        }
+
+    @property
+    def folder(self) -> str:
+        """The name of the run's folder: readable, and unique by the configuration's hash."""
+        return f"{self.name}-{self.learner.name}-{config_hash(self.to_dict())}"
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A budget of `opselect compare`.
+
+    Attributes:
+        learners: their names.
+        seeds: how many.
+        steps: optimiser steps on tasks of one decision.
+        chain_steps: optimiser steps on tasks of several decisions.
+        summary: one line for help texts.
+    """
+
+    learners: tuple[str, ...]
+    seeds: int
+    steps: int
+    chain_steps: int
+    summary: str
+
+    def steps_for(self, task: Task) -> int:
+        """The budget on this task."""
+        return self.steps if task.horizon == 1 else self.chain_steps
+
+
+PRESETS: dict[str, Preset] = {
+    "default": Preset(HEADLINE, 5, 1500, 600, "six learners, 5 seeds, at most three minutes on 2 cores"),
+    "quick": Preset(HEADLINE, 2, 300, 100, "a look in under a minute: nothing converges, and 2 seeds prove nothing"),
+    "full": Preset(tuple(LEARNERS), 10, 6000, 6000, "every learner, 10 seeds, to convergence: up to 40 minutes"),
+}
+
+
+def cells(
+    tasks: Sequence[str] | None,
+    learners: Sequence[str] | None,
+    preset: Preset,
+    *,
+    seeds: int | None = None,
+    first_seed: int = 0,
+    steps: int | None = None,
+) -> tuple[list[RunConfig], dict[tuple[str, str], str]]:
+    """The runs of a comparison, task by task, and why the left-out pairs (task, learner) do not apply."""
+    runs: list[RunConfig] = []
+    inapplicable: dict[tuple[str, str], str] = {}
+    count = preset.seeds if seeds is None else seeds
+    for name in tasks or TASKS:
+        task = TASKS[name]
+        for learner in (LEARNERS[n] for n in learners or preset.learners):
+            reason = learner.why_not(task)
+            if reason is not None:
+                inapplicable[name, learner.name] = reason
+                continue
+            budget = preset.steps_for(task) if steps is None else steps
+            runs.append(RunConfig(name, task, learner, tuple(range(first_seed, first_seed + count)), budget))
+    return runs, inapplicable
+

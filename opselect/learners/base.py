@@ -1,0 +1,63 @@
+"""What a learner is: an estimator, and how its gradient is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from opselect.estimators import Estimator
+from opselect.learners.schedules import Schedule
+from opselect_envs.tasks import Task
+
+__all__ = ["Learner"]
+
+
+@dataclass(frozen=True)
+class Learner:
+    """How a policy is trained on a task; all learners run the same loop.
+
+    Attributes:
+        name: the plain name, such as ``"reinforce-rloo"``.
+        estimator: where the gradient comes from.
+        summary: one line for listings.
+        learning_rate: Adam's step size over training.
+        entropy: the weight of the policy's entropy in the objective, in units of the reward's scale. Without it policy
+            gradients become certain too early and stall.
+        temperature: of a relaxation, over training; None keeps the estimator's own.
+        hidden: the policy network's hidden widths on tasks of one decision.
+        rows: B, episodes per step and replica, on tasks of one decision.
+        chain_hidden: the hidden widths on tasks of several decisions, which need a larger network.
+        chain_rows: B on tasks of several decisions, where a row costs more.
+    """
+
+    name: str
+    estimator: Estimator
+    summary: str
+    learning_rate: Schedule = field(default_factory=lambda: Schedule(5e-3, 5e-5, shape="cosine"))
+    entropy: Schedule = field(default_factory=lambda: Schedule(0.2, 0.0, until=0.7))
+    temperature: Schedule | None = None
+    hidden: tuple[int, ...] = (64, 64)
+    rows: int = 256
+    chain_hidden: tuple[int, ...] = (128, 128, 128)
+    chain_rows: int = 128
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None and not hasattr(self.estimator, "temperature"):
+            raise ValueError(f"temperature: the estimator of {self.name!r} has none")
+
+    def rows_for(self, task: Task) -> int:
+        """B on this task."""
+        return self.rows if task.horizon == 1 else self.chain_rows
+
+    def hidden_for(self, task: Task) -> tuple[int, ...]:
+        """The hidden widths on this task."""
+        return self.hidden if task.horizon == 1 else self.chain_hidden
+
+    def why_not(self, task: Task) -> str | None:
+        """Why this learner does not apply to the task, or None when it does."""
+        if self.estimator.needs_relaxation and task.reward == "sparse":
+            return "a sparse reward has no gradient to follow"
+        try:
+            self.estimator.evaluations(len(task.ops), task.horizon)
+        except ValueError as error:
+            return str(error)
+        return None

@@ -1,0 +1,391 @@
+"""REINFORCE on any gymnasium environment with a Discrete action space, from rollouts of a vector environment.
+
+Each iteration plays one whole episode per row, so that returns are complete: a return is bootstrapped only where an
+episode was truncated, from the value of its final observation, and only by a learner that has a value network.
+The surrogate is the same estimator's as on the package's own tasks, with losses that are negative returns to go.
+
+Shapes: N rows of the vector environment, L steps of the longest episode, M steps in all, F observation features, K actions.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from opselect._tensorflow import keras, tf
+from opselect.estimators import (
+    LeaveOneOut,
+    MovingAverageReinforce,
+    Proposal,
+    Reinforce,
+    SelfCritical,
+    ValueReinforce,
+)
+from opselect.learners import LEARNERS, Learner
+from opselect.policy import build_network, distribution, replica
+from opselect.random import as_seed
+
+__all__ = [
+    "Batch",
+    "EnvironmentMismatchError",
+    "EnvironmentSettings",
+    "Trained",
+    "play_episodes",
+    "returns_to_go",
+    "train_environment",
+]
+
+Tensor = Any
+
+
+class EnvironmentMismatchError(ValueError):
+    """An environment or learner that can't be trained here; the message says why and what can."""
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings:
+    """How an environment is trained on.
+
+    Attributes:
+        rows: N, episodes per iteration, played side by side.
+        steps: environment steps in all; the iteration that reaches them is the last.
+        discount: gamma, per step.
+        learning_rate: Adam's, annealed linearly to a tenth.
+        entropy: weight of the policy's entropy, annealed linearly to 0.
+        hidden: hidden widths of the policy and of the value network.
+        longest: episodes are cut (as a truncation) after this many steps.
+    """
+
+    rows: int = 16
+    steps: int = 400_000
+    discount: float = 0.99
+    learning_rate: float = 1e-2
+    entropy: float = 0.01
+    hidden: tuple[int, ...] = (64, 64)
+    longest: int = 2000
+
+
+class Batch(NamedTuple):
+    """One episode per row, padded to the longest."""
+
+    observations: np.ndarray
+    """[L, N, F] float32."""
+    masks: np.ndarray
+    """[L, N, K] bool: the actions that were allowed."""
+    actions: np.ndarray
+    """[L, N] int, 0-based."""
+    rewards: np.ndarray
+    """[L, N] float64, 0 after the end."""
+    alive: np.ndarray
+    """[L, N] bool: whether the step belongs to the row's episode."""
+    truncated: np.ndarray
+    """[N] bool: the episode was cut, not ended."""
+    final: np.ndarray
+    """[N, F] float32: the observation after the last step."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained policy: a Keras model from flat observations [N, F] to logits [N, K]."""
+
+    env_id: str
+    policy: Any
+    history: list[tuple[int, float]]
+    """(environment steps so far, mean return of the iteration's episodes)."""
+
+    def evaluate(self, episodes: int = 100, seed: int = 0) -> float:
+        """The mean undiscounted return of the greedy policy over fresh episodes."""
+        rows = min(episodes, 50)
+        envs, _ = _make(self.env_id, rows)
+        try:
+            returns: list[float] = []
+            act = _actor(self.policy, greedy=True)
+            while len(returns) < episodes:
+                batch = play_episodes(envs, act, seed=seed + len(returns), longest=EnvironmentSettings.longest)
+                returns += list(batch.rewards.sum(0))
+            return float(np.mean(returns[:episodes]))
+        finally:
+            envs.close()
+
+
+def _make(env_id: str, rows: int) -> tuple[Any, int]:
+    """The vector environment with flat observations, and K.
+
+    Raises:
+        EnvironmentMismatchError: unknown id, or an action space that is not Discrete.
+    """
+    try:
+        envs = gymnasium.make_vec(env_id, num_envs=rows)
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        known = [i for i in gymnasium.registry if i.rpartition("/")[0] in ("", "opselect")]
+        near = difflib.get_close_matches(env_id.rpartition(":")[2], known, n=1, cutoff=0.0)
+        raise EnvironmentMismatchError(f"env: can't make {env_id!r} ({error}); the nearest known id is {near[0]!r}") from error
+    space = envs.single_action_space
+    if not isinstance(space, gymnasium.spaces.Discrete):
+        envs.close()
+        raise EnvironmentMismatchError(f"env: {env_id!r} has the action space {space}; only Discrete can be trained here")
+    return gymnasium.wrappers.vector.FlattenObservation(envs), int(space.n)
+
+
+def _actor(network: Callable[[Tensor], Tensor], greedy: bool) -> Callable[..., np.ndarray]:
+    """Chooses actions [N] for observations [N, F] under masks [N, K]."""
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def choose(observations: Tensor, masks: Tensor, seed: Tensor) -> Tensor:
+        choice = distribution(network(observations), masks)
+        return choice.mode() if greedy else choice.sample(seed=seed)
+
+    def act(observations: np.ndarray, masks: np.ndarray, seed: int) -> np.ndarray:
+        return choose(tf.constant(observations), tf.constant(masks), as_seed(seed)).numpy()
+
+    return act
+
+
+def _masks(infos: Mapping[str, Any], rows: int, actions: int) -> np.ndarray:
+    mask = infos.get("action_mask")
+    return np.ones((rows, actions), bool) if mask is None else np.asarray(mask, bool).reshape(rows, actions)
+
+
+def play_episodes(envs: Any, act: Callable[..., np.ndarray], seed: int | None, longest: int) -> Batch:
+    """Plays one episode in every row of a vector environment, from a reset to its first end.
+
+    Works in every autoreset mode: what a row does after its first end is ignored.
+
+    Args:
+        envs: a gymnasium VectorEnv with flat observations and Discrete actions.
+        act: (observations [N, F], masks [N, K], step's seed) -> actions [N], 0-based.
+        seed: seeds the environments and the actions.
+        longest: cut episodes after this many steps.
+    """
+    n, space = envs.num_envs, envs.single_action_space
+    first, k = int(space.start), int(space.n)
+    mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    observations, infos = envs.reset(seed=seed)
+    alive, truncated = np.ones(n, bool), np.zeros(n, bool)
+    final = np.zeros((n, observations.shape[-1]), np.float32)
+    steps: list[tuple[np.ndarray, ...]] = []
+    while alive.any() and len(steps) < longest:
+        now, masks = np.asarray(observations, np.float32), _masks(infos, n, k)
+        actions = act(now, masks, (0 if seed is None else seed) * 100_003 + len(steps))
+        observations, rewards, ended, cut, infos = envs.step(actions + first)
+        steps.append((now, masks, actions, np.where(alive, rewards, 0.0), alive.copy()))
+        over = alive & (ended | cut)
+        if over.any():
+            last = np.asarray(observations, np.float32).copy()
+            if mode == AutoresetMode.SAME_STEP:  # the returned observation is already the next episode's
+                last[over] = np.stack([np.asarray(o, np.float32) for o in infos["final_obs"][over]])
+            final[over], truncated[over] = last[over], (cut & ~ended)[over]
+            alive &= ~over
+            if mode == AutoresetMode.DISABLED and alive.any():
+                observations, infos = _reset_rows(envs, observations, infos, over)
+    if alive.any():  # cut here: a truncation like any other
+        final[alive], truncated[alive] = np.asarray(observations, np.float32)[alive], True
+    columns = [np.stack(column) for column in zip(*steps, strict=True)]
+    return Batch(*columns, truncated=truncated, final=final)
+
+
+def _reset_rows(envs: Any, observations: np.ndarray, infos: Mapping[str, Any], over: np.ndarray) -> tuple[Any, Any]:
+    """Starts new episodes in rows that are over, so that stepping them stays legal; their steps are ignored."""
+    fresh, _ = envs.reset(options={"reset_mask": over})
+    return np.where(over[:, None], fresh, observations), infos
+
+
+def returns_to_go(rewards: np.ndarray, discount: float, after: np.ndarray) -> np.ndarray:
+    """Discounted returns to go [L, N] of rewards [L, N].
+
+    Args:
+        rewards: [L, N], 0 after an episode's end.
+        discount: gamma.
+        after: [L, N], what follows each step: the bootstrapped value at the last step of a truncated episode, else 0.
+    """
+    result = np.zeros_like(rewards, np.float64)
+    following = np.zeros(rewards.shape[1])
+    for step in reversed(range(len(rewards))):
+        following = rewards[step] + discount * (following + after[step])
+        result[step] = following
+    return result
+
+
+class _Given(NamedTuple):
+    """What an estimator is given, however it pairs trajectories up. All arrays start with [S, ...]."""
+
+    losses: np.ndarray
+    observations: np.ndarray
+    masks: np.ndarray
+    actions: np.ndarray
+    counted: np.ndarray
+
+
+def _rows(batch: Batch, losses: np.ndarray, _: np.ndarray | None) -> _Given:
+    """Each step is a row with one sample: S = 1, [1, M]."""
+    keep = batch.alive
+    picked = losses[keep][None]
+    return _Given(
+        picked, batch.observations[keep][None], batch.masks[keep][None], batch.actions[keep][None], np.ones_like(picked)
+    )
+
+
+def _beside_greedy(batch: Batch, losses: np.ndarray, greedy: np.ndarray | None) -> _Given:
+    """S = 2: each step, and the greedy policy's mean loss to go at the same time."""
+    rows = _rows(batch, losses, None)
+    assert greedy is not None
+    padded = np.zeros(len(losses))
+    padded[: min(len(greedy), len(losses))] = greedy[: len(losses)]
+    at_same_time = np.broadcast_to(padded[:, None], losses.shape)[batch.alive][None]
+    return _Given(*(np.concatenate([a, a]) for a in rows))._replace(
+        losses=np.concatenate([rows.losses, at_same_time])
+    )
+
+
+def _trajectories(batch: Batch, losses: np.ndarray, _: np.ndarray | None) -> _Given:
+    """S = N trajectories that are each other's baseline at the same time step: [N, L]. After its end a loss is 0."""
+    arrays = (losses, batch.observations, batch.masks | ~batch.alive[..., None], batch.actions, batch.alive)
+    return _Given(*(np.swapaxes(a, 0, 1) for a in arrays))
+
+
+_ARRANGEMENTS: dict[type, Callable[[Batch, np.ndarray, np.ndarray | None], _Given]] = {
+    Reinforce: _rows,
+    MovingAverageReinforce: _rows,
+    ValueReinforce: _rows,
+    SelfCritical: _beside_greedy,
+    LeaveOneOut: _trajectories,
+}
+
+
+def _learner(name: str) -> Learner:
+    fitting = [n for n, learner in LEARNERS.items() if type(learner.estimator) in _ARRANGEMENTS]
+    if name not in fitting:
+        near = difflib.get_close_matches(name, fitting, n=1, cutoff=0.0)[0]
+        raise EnvironmentMismatchError(
+            f"learner: {name!r} can't learn from an environment's rewards alone; the nearest that can is {near!r}"
+            f" (those are: {', '.join(fitting)})"
+        )
+    return LEARNERS[name]
+
+
+def train_environment(
+    env_id: str,
+    learner: str = "reinforce-value",
+    *,
+    seed: int = 0,
+    steps: int | None = None,
+    settings: EnvironmentSettings | None = None,
+    console: Any = None,
+) -> Trained:
+    """Trains a REINFORCE learner on a gymnasium environment.
+
+    Args:
+        env_id: an id as for `gymnasium.make`, such as ``"CartPole-v1"`` or ``"package:namespace/Id-v0"``.
+        learner: a REINFORCE learner's name.
+        seed: of the environments, the networks and the actions.
+        steps: environment steps, instead of the settings'.
+        settings: everything else.
+        console: a rich console for a progress bar, or None.
+
+    Raises:
+        EnvironmentMismatchError: the id is unknown, the actions are not Discrete, or the learner does not apply.
+    """
+    settings = settings or EnvironmentSettings()
+    total = settings.steps if steps is None else steps
+    estimator: Any = _learner(learner).estimator
+    envs, k = _make(env_id, settings.rows)
+    try:
+        return _Trainer(env_id, envs, k, estimator, settings, seed, total).train(console)
+    finally:
+        envs.close()
+
+
+class _Trainer:
+    """Networks, optimiser and the step that joins them to an estimator."""
+
+    def __init__(
+        self, env_id: str, envs: Any, k: int, estimator: Any, settings: EnvironmentSettings, seed: int, total: int
+    ) -> None:
+        self.env_id, self.envs, self.estimator, self.settings = env_id, envs, estimator, settings
+        self.seed, self.total, self.k = seed, total, k
+        features = envs.single_observation_space.shape[0]
+        self.network = build_network(features, k, hidden=settings.hidden, seeds=[seed])
+        self.critic = build_network(features, 1, hidden=settings.hidden, seeds=[seed + 1_000_003], output_scale=1.0)
+        self.parameters = list(self.network.trainable_variables)
+        if estimator.needs_value:
+            self.parameters += self.critic.trainable_variables
+        self.optimizer = keras.optimizers.Adam(settings.learning_rate)
+        self.optimizer.build(self.parameters)
+        self.state = estimator.init(tf.zeros([1, 1, k]))
+        self._update = tf.function(self._update_step, autograph=False, reduce_retracing=True)
+        self._value = tf.function(lambda o: self.critic(o[None])[0, :, 0], autograph=False, reduce_retracing=True)
+
+    def train(self, console: Any) -> Trained:
+        """Iterates until the budget of environment steps is used."""
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        act = _actor(lambda o: self.network(o[None])[0], greedy=False)
+        act_greedily = _actor(lambda o: self.network(o[None])[0], greedy=True)
+        history: list[tuple[int, float]] = []
+        done, iteration = 0, 0
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[note]}"))
+        with Progress(*columns, TimeRemainingColumn(), console=console, disable=console is None, transient=True) as bar:
+            shown = bar.add_task(self.env_id, total=self.total, note="")
+            while done < self.total:
+                seed = self.seed * 1_000_003 + iteration
+                batch = play_episodes(self.envs, act, seed, self.settings.longest)
+                greedy = None
+                if isinstance(self.estimator, SelfCritical):
+                    ideal = play_episodes(self.envs, act_greedily, seed, self.settings.longest)
+                    greedy = self._losses(ideal).mean(1)
+                    done += int(ideal.alive.sum())
+                self._learn(batch, greedy, done / self.total)
+                done += int(batch.alive.sum())
+                iteration += 1
+                history.append((done, float(batch.rewards.sum(0).mean())))
+                bar.update(shown, completed=done, note=f"return {history[-1][1]:.1f}")
+        return Trained(self.env_id, replica(self.network, 0), history)
+
+    def _losses(self, batch: Batch) -> np.ndarray:
+        """[L, N]: negative returns to go, in units of 1 / (1 - discount) so that their scale fits any horizon."""
+        gamma = self.settings.discount
+        after = np.zeros(batch.rewards.shape)
+        if self.estimator.needs_value and batch.truncated.any():
+            value = -self._value(tf.constant(batch.final)).numpy() / (1 - gamma)
+            last = batch.alive.sum(0) - 1
+            after[last, np.arange(len(last))] = np.where(batch.truncated, value, 0.0)
+        return -(1 - gamma) * returns_to_go(batch.rewards, gamma, after)
+
+    def _learn(self, batch: Batch, greedy: np.ndarray | None, progress: float) -> None:
+        given = _ARRANGEMENTS[type(self.estimator)](batch, self._losses(batch), greedy)
+        self.optimizer.learning_rate.assign(self.settings.learning_rate * (1 - 0.9 * progress))
+        entropy = self.settings.entropy * (1 - progress)
+        arrays = [tf.constant(a, tf.bool if a.dtype == bool else None) for a in given]
+        arrays = [tf.cast(a, tf.float32) if a.dtype == tf.float64 else a for a in arrays]
+        self.state = self._update(*arrays, tf.constant(entropy, tf.float32), self.state)
+
+    def _update_step(
+        self, losses: Tensor, observations: Tensor, masks: Tensor, actions: Tensor, counted: Tensor, entropy: Tensor, state: Any
+    ) -> Any:
+        counted = tf.cast(counted, tf.float32)  # [S, ...]
+        with tf.GradientTape() as tape:
+            flat = tf.reshape(observations, [1, -1, observations.shape[-1]])
+            shape = tf.shape(losses)
+            logits = tf.reshape(self.network(flat), tf.concat([shape, [self.k]], 0))
+            logits = tf.ensure_shape(logits, [*losses.shape, self.k])
+            choice = distribution(logits, masks)
+            # Steps after an episode's end have no say: their logits are cut off from the network.
+            used = tf.where(counted[..., None] > 0, choice.logits, tf.stop_gradient(choice.logits))
+            weights = tf.one_hot(actions, self.k)[..., None, :]
+            proposal = Proposal(weights, used[..., None, :])
+            if self.estimator.needs_value:
+                value = tf.reshape(self.critic(flat), shape)
+                proposal = Proposal(weights, used[..., None, :], value=tf.ensure_shape(value, losses.shape))
+            surrogate, state = self.estimator.surrogate(losses, [proposal], state)
+            spread = tf.math.divide_no_nan(tf.reduce_sum(counted * choice.entropy()), tf.reduce_sum(counted))
+            # The mean over steps, whichever axis the estimator has already averaged over.
+            mean = tf.reduce_sum(surrogate) * tf.cast(shape[0], tf.float32) / tf.reduce_sum(counted)
+            objective = mean - entropy * spread
+        self.optimizer.apply(tape.gradient(objective, self.parameters))
+        return state

@@ -1,0 +1,100 @@
+"""Plays a task inside the graph: the estimator proposes each decision, the task's own functions do the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from opselect._tensorflow import tf
+from opselect.estimators import Proposal
+from opselect.estimators.base import occupancy
+from opselect.numerics import xp
+from opselect.policy import mask_logits
+from opselect.random import substream
+from opselect_envs.tasks import Options, State, Task, observe, options, reward, step
+
+__all__ = ["Greedy", "Rollout", "rollout"]
+
+Tensor = Any
+
+
+class Rollout(NamedTuple):
+    """What one pass over a batch gave."""
+
+    rewards: Tensor
+    """[S, R, B], noise-free."""
+    proposals: Sequence[Proposal]
+    """One per decision."""
+    entropy: Tensor
+    """[R, B]: the policy's entropy, averaged over decisions and over the states it reaches."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Greedy:
+    """Proposes the most likely operation: how a trained policy is judged. Not an estimator: it has no gradient."""
+
+    needs_value = False
+
+    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
+        """One-hots [1, ..., D, K] of the argmax."""
+        hard = tf.one_hot(tf.argmax(logits, -1), logits.shape[-1])
+        return Proposal(hard if decision else hard[None], logits)
+
+
+def _branch(state: State, choices: Options, factor: int) -> tuple[State, Options]:
+    """Repeats every trajectory for the outcomes that an enumeration tries next."""
+
+    def repeat(x: Tensor) -> Tensor:
+        return tf.repeat(x, factor, axis=0)
+
+    return State(*map(repeat, state)), Options(*map(repeat, choices))
+
+
+def rollout(
+    policy: Callable[[Tensor], Tensor],
+    estimator: Any,
+    estimator_state: Any,
+    task: Task,
+    data: Mapping[str, Tensor],
+    start: State,
+    seeds: Tensor,
+    critic: Callable[[Tensor], Tensor] | None = None,
+) -> Rollout:
+    """Plays episodes from `start` to their end.
+
+    Args:
+        policy: observations [S, R, B, F] -> logits [S, R, B, K].
+        estimator: proposes the weights (an `Estimator`, or `Greedy`).
+        estimator_state: its state.
+        task: gives the static part of the dynamics.
+        data: `Task.data` as tensors.
+        start: episodes [R, B].
+        seeds: [R, 2].
+        critic: observations -> predicted losses [S, R, B], for estimators with `needs_value`.
+    """
+    state = State(*(x[None] for x in start))
+    proposals: list[Proposal] = []
+    entropy = tf.zeros_like(start.value)
+    for decision in range(task.horizon):
+        choices = options(xp, task, data, state.value)
+        observations = observe(xp, task, data, state, decision)
+        logits = policy(observations)
+        if task.mask_actions:
+            logits = mask_logits(logits, choices.available)
+        log_p = tf.nn.log_softmax(logits)
+        spread = -tf.reduce_sum(tf.exp(log_p) * log_p, -1)
+        entropy += tf.reduce_sum(occupancy(proposals) * spread, 0) / task.horizon
+        logits = logits[..., None, :]  # D = 1
+        logits = logits if decision else logits[0]
+        proposal = estimator.propose(logits, estimator_state, substream(seeds, decision), decision=decision)
+        if estimator.needs_value:
+            value = critic(observations)
+            proposal = dataclasses.replace(proposal, value=value if decision else value[0])
+        proposals.append(proposal)
+        trajectories, past = proposal.weights.shape[0], state.value.shape[0]
+        if past not in (1, trajectories):
+            state, choices = _branch(state, choices, trajectories // past)
+        state = step(xp, choices, state, proposal.weights[..., 0, :])
+        state = state._replace(target=tf.broadcast_to(state.target, tf.shape(state.value)))
+    return Rollout(reward(xp, task, data, state), proposals, entropy)

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = ["keras", "quiet_stderr", "tf", "tfp"]
 
@@ -46,13 +47,18 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 with quiet_stderr(), warnings.catch_warnings():
     warnings.simplefilter("ignore")
     try:
-        import tensorflow as tf
-        import tensorflow_probability as tfp
+        import keras as _keras
+        import tensorflow as _tensorflow
+        import tensorflow_probability as _tensorflow_probability
     except ImportError as error:
         raise ImportError(
-            f"opselect needs TensorFlow and TensorFlow Probability ({error}); install them with: pip install 'opselect[tf]'"
+            f"opselect needs TensorFlow and TensorFlow Probability ({error}); install them with:"
+            " pip install 'opselect[tf]'"
         ) from error
-    import keras
-
     # The first operation starts the CPU device, which logs too.
-    tf.constant(0.0).numpy()
+    _tensorflow.constant(0.0).numpy()
+
+# None of the three ships usable types; shapes are checked at run time instead.
+keras: Any = _keras
+tf: Any = _tensorflow
+tfp: Any = _tensorflow_probability

@@ -77,8 +77,8 @@ def compare(
 ) -> None:
     """Train learners on the same tasks and compare which operations they select.
 
-    Prints a table and writes summary.json, curves.csv and report.html. Run it again to continue what was cut off; what is
-    complete is not run again.
+    Prints a table and writes summary.json, curves.csv and report.html. Run it again to continue what was cut off; what
+    is complete is not run again.
     """
     from opselect_envs.tasks import TASKS
 
@@ -92,9 +92,10 @@ def compare(
     console = _console()
     _load_tensorflow(console)
     from opselect.experiments.config import PRESETS, cells
+    from opselect.experiments.machine import versions
     from opselect.experiments.many import run_all
     from opselect.learners import LEARNERS
-    from opselect.report import print_table, versions, write_files
+    from opselect.report import print_table, write_files
 
     preset = PRESETS["quick" if quick else "full" if full else "default"]
     runs, inapplicable = cells(
@@ -124,8 +125,8 @@ def train(
 ) -> None:
     """Train one learner with one seed, on a task inside the graph or on any gymnasium environment.
 
-    The last line says how well the greedy policy does: `score` (0 random, 1 oracle) on a task, or `return`, the mean over
-    100 evaluation episodes, on an environment.
+    The last line says how well the greedy policy does: `score` (0 random, 1 oracle) on a task, or `return`, the mean
+    over 100 evaluation episodes, on an environment.
     """
     if (task is None) == (env is None):
         raise Mistake("give either --task or --env")
@@ -148,9 +149,7 @@ def train(
         _train_environment(console, str(env), learner, steps, seed, out)
 
 
-def _train_task(
-    console: Any, task: str, learner: str, steps: int | None, seed: int, out: pathlib.Path | None
-) -> None:
+def _train_task(console: Any, task: str, learner: str, steps: int | None, seed: int, out: pathlib.Path | None) -> None:
     import tempfile
 
     from opselect.experiments.config import PRESETS, cells

@@ -13,7 +13,15 @@ import numpy as np
 
 from opselect._tensorflow import keras, tf, tfp
 
-__all__ = ["InvalidLogitsError", "StackedDense", "build_network", "distribution", "mask_logits", "network_output", "replica"]
+__all__ = [
+    "InvalidLogitsError",
+    "StackedDense",
+    "build_network",
+    "distribution",
+    "mask_logits",
+    "network_output",
+    "replica",
+]
 
 Tensor = Any
 MASKED = -1e9
@@ -36,6 +44,9 @@ class StackedDense(keras.layers.Layer):
         seeds: [R] integers; replica r starts from its own seed, whichever replicas it is trained beside.
     """
 
+    kernel: Any
+    bias: Any
+
     def __init__(
         self,
         units: int,
@@ -55,10 +66,7 @@ class StackedDense(keras.layers.Layer):
 
     def initial_kernel(self, width: int) -> np.ndarray:
         """The starting kernels [R, in, units] for the present seeds."""
-        kernels = [
-            keras.ops.convert_to_numpy(keras.initializers.GlorotUniform(seed=seed)((width, self.units)))
-            for seed in self.seeds
-        ]
+        kernels = [keras.initializers.GlorotUniform(seed=seed)((width, self.units)).numpy() for seed in self.seeds]
         return (self.scale * np.stack(kernels)).astype(np.float32)
 
     def build(self, input_shape: Any) -> None:
@@ -144,7 +152,7 @@ def replica(network: Any, index: int) -> Any:
     ]
     model = keras.Sequential([keras.Input(shape=(stacked[0].kernel.shape[1],)), *dense])
     for layer, source in zip(dense, stacked, strict=True):
-        kernel, bias = (keras.ops.convert_to_numpy(w) for w in (source.kernel, source.bias))
+        kernel, bias = (w.numpy() for w in (source.kernel, source.bias))
         layer.set_weights([kernel[index], bias[index, 0]])
     return model
 
@@ -164,8 +172,8 @@ def distribution(logits: Tensor, mask: Tensor | None = None) -> Any:
         mask: [..., K], true or 1 where an operation may be chosen.
 
     Raises:
-        InvalidLogitsError: in eager mode, when a logit is NaN or +inf or a mask leaves nothing to choose; TFP would draw
-            the index K, which is no operation. Inside a compiled function nothing can be raised: the training loop
+        InvalidLogitsError: in eager mode, when a logit is NaN or +inf or a mask leaves nothing to choose; TFP would
+            draw the index K, which is no operation. Inside a compiled function nothing can be raised: the training loop
             checks its losses between chunks instead.
         ValueError: mask and logits differ in their last axis.
     """

@@ -29,10 +29,10 @@ def as_seed(seed: int | Sequence[int] | Tensor) -> Tensor:
     """
     if isinstance(seed, int):
         return tf.constant([seed & 0x7FFFFFFF, (seed >> 31) & 0x7FFFFFFF], tf.int32)
-    seed = tf.cast(tf.convert_to_tensor(seed), tf.int32)
-    if seed.shape.rank not in (1, 2) or seed.shape[-1] != 2:
-        raise ValueError(f"seed must be an integer, a pair [2] or pairs [R, 2]; got shape {seed.shape}")
-    return seed
+    pairs: Any = tf.cast(tf.convert_to_tensor(seed), tf.int32)
+    if pairs.shape.rank not in (1, 2) or pairs.shape[-1] != 2:
+        raise ValueError(f"seed must be an integer, a pair [2] or pairs [R, 2]; got shape {pairs.shape}")
+    return pairs
 
 
 def threefry(key: tuple[Tensor, Tensor], counter: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -68,9 +68,9 @@ def fold_in(seed: Tensor, data: int | Tensor) -> Tensor:
 
 
 def substream(seed: Tensor, index: int) -> Tensor:
-    """The seed of a numbered stream beside others of the same seed: its second word moved, and Threefry does the mixing.
+    """The seed of a numbered stream beside others of the same seed, for a handful of fixed purposes within one step.
 
-    Much smaller in a compiled graph than `fold_in`, for a handful of fixed purposes within one step.
+    It only moves the second word and leaves the mixing to Threefry: a much smaller graph than that of `fold_in`.
     """
     return seed + tf.constant([0, (index + 1) * 0x1E3779B9 & 0x7FFFFFFF], tf.int32)
 
@@ -103,7 +103,7 @@ def uniform(seed: Tensor, shape: Sequence[int], *, axis: int = 0) -> Tensor:
     if not replicated:
         return tf.reshape(draws, shape)
     draws = tf.reshape(draws, [shape[axis], *rest])
-    order = list(range(1, axis + 1)) + [0] + list(range(axis + 1, len(shape)))
+    order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
     return tf.transpose(draws, order) if axis else draws
 
 

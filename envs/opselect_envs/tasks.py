@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -34,11 +35,13 @@ __all__ = [
     "best_reward",
     "noisy_reward",
     "observe",
+    "one_hot",
     "options",
     "quasi_random",
     "random_reward",
     "reset",
     "reward",
+    "start",
     "step",
 ]
 
@@ -86,7 +89,7 @@ class Task:
         regions: G, how many regions of x the hidden rule distinguishes (ignored with an explicit rule).
         rule: which operation is right where: a seed, or one operation name per region of equal width. None: the target
             comes from operations drawn uniformly among the available ones.
-        reward: ``"dense"``: exp(-|value - target|); ``"sparse"``: 1 within `tolerance` (relative to 1 + |target|), else 0.
+        reward: ``"dense"``: exp(-|value - target|); ``"sparse"``: 1 within `tolerance` (times 1 + |target|), else 0.
         reward_noise: the probability that the reward is replaced by a uniform draw from [0, 1]. It keeps the reward in
             bounds and the order of all policies, unlike clipped Gaussian noise.
         tolerance: how close counts as reached under the sparse reward.
@@ -120,8 +123,8 @@ class Task:
         set_("ops", as_operations(self.operations, arity=1))
         _require_number("low", self.low)
         _require_number("high", self.high)
-        if not self.low < self.high:
-            raise InvalidTaskError(f"low must be below high, got low={self.low!r} and high={self.high!r}")
+        if not np.float32(self.low) < np.float32(self.high):
+            raise InvalidTaskError(f"low must be below high in float32, got low={self.low!r} and high={self.high!r}")
         _require_integer("horizon", self.horizon, 1, 64)
         _require_integer("regions", self.regions, 1, 4096)
         _require_integer("frequencies", self.frequencies, 0, 16)
@@ -178,9 +181,10 @@ class Task:
     def static_key(self) -> tuple[Any, ...]:
         """What a compiled loop is specialised on; tasks with equal keys differ only in `data`."""
         padded = self.data()["rule"].shape
-        return (self.ops, self.horizon, self.goal, self.mask_actions, self.reward, self.frequencies, padded)
+        noisy = self.reward_noise > 0
+        return (self.ops, self.horizon, self.goal, self.mask_actions, self.reward, noisy, self.frequencies, padded)
 
-    def data(self) -> dict[str, np.ndarray]:
+    def data(self) -> dict[str, Any]:
         """What differs between tasks of one `static_key`, as float32 arrays that the functions of this module take."""
         blocks = -(-self.regions // _REGION_BLOCK) * _REGION_BLOCK
         inner = np.full(blocks - 1, np.inf, np.float32)
@@ -203,20 +207,19 @@ class Task:
         """A fixed, evenly spread set of episodes [rows], the same on every machine: what learners are scored on."""
         return reset(np, self, self.data(), quasi_random(rows, self.uniforms).astype(np.float32))
 
-    def expected_rewards(self, rows: int = 4096) -> dict[str, float]:
-        """The expected rewards of the oracle and of a uniform-random agent, reward noise included.
+    def expected_rewards(self, rows: int = 4096, *, noise: bool = True) -> dict[str, float]:
+        """The expected rewards of the oracle and of a uniform-random agent, with the reward noise or without.
 
         By quasi-Monte-Carlo quadrature over x and the target with `rows` points; the K**T choices are enumerated. A
         uniform-random agent picks among the available operations if `mask_actions`, else among all.
         """
-        oracle = 1.0
-        random = _random_reward_of(self, rows)
-        noise = self.reward_noise
-        return {"oracle": (1 - noise) * oracle + noise / 2, "random": (1 - noise) * random + noise / 2}
+        clean = {"oracle": 1.0, "random": _random_reward_of(self, rows)}
+        replaced = self.reward_noise if noise else 0.0
+        return {agent: (1 - replaced) * expected + replaced / 2 for agent, expected in clean.items()}
 
-    def score(self, mean_reward: Array, rows: int = 4096) -> Array:
+    def score(self, mean_reward: Array, rows: int = 4096, *, noise: bool = True) -> Array:
         """A mean reward [...] normalised so that 0 is the uniform-random agent and 1 the oracle."""
-        expected = self.expected_rewards(rows)
+        expected = self.expected_rewards(rows, noise=noise)
         return (mean_reward - expected["random"]) / (expected["oracle"] - expected["random"])
 
     def to_dict(self) -> dict[str, Any]:
@@ -234,7 +237,8 @@ def _plain_rule(rule: int | tuple[str, ...] | None) -> int | list[str] | None:
 def _require_number(name: str, value: Any, low: float = -1e30, high: float = 1e30) -> None:
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not number or not low <= value <= high:  # false for NaN as well
-        nearest = f"; the nearest valid value is {float(np.clip(value, low, high))}" if number and value == value else ""
+        clipped = np.clip(value, low, high) if number and value == value else None
+        nearest = f"; the nearest valid value is {float(clipped)}" if clipped is not None else ""
         raise InvalidTaskError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}{nearest}")
 
 
@@ -254,7 +258,7 @@ def _rule_indices(task: Task) -> np.ndarray:
     """The rule as indices, checked: the operation of each region is available everywhere in it."""
     edges = task.edges
     everywhere = np.stack(
-        [_grid_options(task, np.linspace(a, b, 257)).available.all(0) for a, b in zip(edges, edges[1:], strict=False)]
+        [_grid_options(task, np.linspace(a, b, 257)).available.all(0) for a, b in itertools.pairwise(edges)]
     )
     if isinstance(task.rule, tuple):
         known = task.names
@@ -298,8 +302,8 @@ def _require_a_way_out(task: Task) -> None:
     stuck = ~_grid_options(task, grid).available.astype(bool).any(-1)
     if stuck.any():
         raise InvalidTaskError(
-            f"operations: none of {list(task.names)} is available at {float(grid[stuck][0]):g}, which the task can reach;"
-            " add one that is defined everywhere, such as 'neg'"
+            f"operations: none of {list(task.names)} is available at {float(grid[stuck][0]):g}, which the task can"
+            " reach; add one that is defined everywhere, such as 'neg'"
         )
 
 
@@ -316,36 +320,87 @@ def quasi_random(rows: int, dimensions: int) -> np.ndarray:
 
 
 def reset(xp: Any, task: Task, data: Mapping[str, Array], uniforms: Array) -> State:
-    """Starts episodes from uniform draws [..., 1 + T] in [0, 1): x from the first, the target's path from the others."""
+    """Starts episodes from uniform draws [..., 1 + T] in [0, 1): x from the first, the target's path from the rest."""
+    return start(xp, task, data, uniforms)[0]
+
+
+def start(xp: Any, task: Task, data: Mapping[str, Array], uniforms: Array) -> tuple[State, Options]:
+    """`reset`, and the options at the states it starts from, which it has to work out anyway."""
     x = data["low"] + (data["high"] - data["low"]) * uniforms[..., 0]
-    # The rule's row of each region, as a telescoping sum: one small product and no gather.
-    passed = _as_float(xp, x[..., None] >= data["inner_edges"])
-    likely = data["rule"][0] + xp.matmul(passed, data["rule"][1:] - data["rule"][:-1])
+    x = xp.minimum(x, data["high"])  # the sum may round to just above it
+    likely = _rule_rows(xp, data, x)
+    first = choices = options(xp, task, data, x)
     y = x
     for decision in range(task.horizon):
-        choices = options(xp, task, data, y)
-        # Inverse transform over the operations that the rule allows and the state permits.
-        cumulative = xp.cumsum(likely * choices.available, -1)
-        draw = uniforms[..., 1 + decision] * cumulative[..., -1]
-        below = _as_float(xp, cumulative <= draw[..., None])
-        chosen = xp.concatenate([xp.ones_like(below[..., :1]), below[..., :-1]], -1) - below
+        if decision:
+            choices = options(xp, task, data, y)
+        chosen = likely * choices.available
+        if xp is not np or task.rule is None:  # else one operation is left, and NumPy is spared the draw
+            # Inverse transform over the operations that the rule allows and the state permits.
+            cumulative = _cumulative(xp, chosen)
+            draw = uniforms[..., 1 + decision] * cumulative[..., -1]
+            below = _as_float(xp, cumulative <= draw[..., None])
+            chosen = xp.concatenate([xp.ones_like(below[..., :1]), below[..., :-1]], -1) - below
         y = xp.sum(chosen * choices.values, -1)
-    return State(x, y, xp.ones_like(x))
+    return State(x, y, xp.ones_like(x)), first
+
+
+def _rule_rows(xp: Any, data: Mapping[str, Array], x: Array) -> Array:
+    """The rule's row [..., K] of each x's region: one operation, or all of them in the one region of no rule."""
+    if xp is np:
+        edges = data["inner_edges"]
+        if np.isinf(edges[0]):  # a single region
+            return data["rule"][0]
+        if len(edges) < 256:  # counting has no branches to mispredict: at random inputs three times as fast as a search
+            region = np.less_equal.outer(edges, x).view(np.uint8).sum(0, dtype=np.uint8)
+        else:
+            region = np.searchsorted(edges, x, side="right")
+        return one_hot(data["rule"].argmax(-1)[region], data["rule"].shape[-1])
+    # As a telescoping sum: one small product and no gather.
+    passed = _as_float(xp, x[..., None] >= data["inner_edges"])
+    return data["rule"][0] + xp.matmul(passed, data["rule"][1:] - data["rule"][:-1])
+
+
+# NumPy is fast along memory, and a batch is longer than K: its arrays [..., K] are views of arrays stored as [K, ...].
+
+
+def one_hot(indices: np.ndarray, depth: int) -> np.ndarray:
+    """[..., K] float32: 1 at the index [...], 0 elsewhere; NumPy only."""
+    return _last(np.equal.outer(np.arange(depth), indices).astype(np.float32))
+
+
+def _last(a: np.ndarray) -> np.ndarray:
+    """A view with the first axis moved to the end."""
+    return a.transpose(*range(1, a.ndim), 0)
+
+
+def _stack(xp: Any, parts: Sequence[Array]) -> Array:
+    return _last(np.array(parts)) if xp is np else xp.stack(parts, -1)
+
+
+def _cumulative(xp: Any, x: Array) -> Array:
+    if xp is not np:
+        return xp.cumsum(x, -1)
+    sums = [x[..., 0]]
+    for k in range(1, x.shape[-1]):
+        sums.append(sums[-1] + x[..., k])
+    return _stack(np, sums)
 
 
 def _as_float(xp: Any, condition: Array) -> Array:
+    if xp is np:
+        return condition.astype(np.float32)
     return xp.where(condition, np.float32(1.0), np.float32(0.0))
 
 
 def options(xp: Any, task: Task, data: Mapping[str, Array], value: Array) -> Options:
     """What each of the K operations would make of the values [...]."""
-    values, available = [], []
-    for op in task.ops:
-        result, defined = evaluate(xp, op, value)
-        usable = defined & (xp.abs(result) <= data["value_limit"])
-        values.append(xp.where(usable, result, value))
-        available.append(_as_float(xp, usable))
-    return Options(xp.stack(values, -1), xp.stack(available, -1))
+    extent = (float(value.min()), float(value.max())) if xp is np and value.size else None
+    evaluated = [evaluate(xp, op, value, extent=extent) for op in task.ops]
+    results, defined = (_stack(xp, a) for a in zip(*evaluated, strict=True))
+    available = _as_float(xp, defined & (xp.abs(results) <= data["value_limit"]))
+    # All of `results` is finite, so a product selects exactly; on a batch it is several times as fast as `where`.
+    return Options(available * results + (1.0 - available) * value[..., None], available)
 
 
 def step(xp: Any, choices: Options, state: State, weights: Array) -> State:
@@ -371,8 +426,8 @@ def noisy_reward(xp: Any, data: Mapping[str, Array], clean: Array, uniforms: Arr
     return xp.where(uniforms[..., 0] < data["reward_noise"], uniforms[..., 1], clean)
 
 
-def observe(xp: Any, task: Task, data: Mapping[str, Array], state: State, decision: int) -> Array:
-    """The observation [..., task.observation_size] float32 in [-1, 1] before a decision (0-based)."""
+def observe(xp: Any, task: Task, data: Mapping[str, Array], state: State, decision: int | Array) -> Array:
+    """The observation [..., task.observation_size] float32 in [-1, 1] before a decision (0-based; an int or [...])."""
     if task.horizon == 1:
         middle, half = (data["high"] + data["low"]) / 2, (data["high"] - data["low"]) / 2
         scaled = (state.value - middle) / half
@@ -382,9 +437,14 @@ def observe(xp: Any, task: Task, data: Mapping[str, Array], state: State, decisi
     if task.goal:
         parts += _features(xp, task, _squash(xp, data, state.target))
     if task.horizon > 1:
-        now = np.eye(task.horizon, dtype=np.float32)[decision]
-        parts += [xp.full_like(state.value, float(flag)) for flag in now]
-    return xp.stack(parts, -1)
+        yes, no = xp.ones_like(state.value), xp.zeros_like(state.value)
+        parts += [xp.where(decision == now, yes, no) for now in range(task.horizon)]
+    if xp is not np:
+        return xp.clip(xp.stack(parts, -1), -1.0, 1.0)
+    rows = np.empty((*np.shape(state.value), len(parts)), np.float32)  # what np.stack does, with less ado
+    for i, part in enumerate(parts):
+        rows[..., i] = part
+    return np.clip(rows, -1.0, 1.0, out=rows)
 
 
 def _squash(xp: Any, data: Mapping[str, Array], value: Array) -> Array:
@@ -393,13 +453,17 @@ def _squash(xp: Any, data: Mapping[str, Array], value: Array) -> Array:
 
 
 def _features(xp: Any, task: Task, scaled: Array) -> list[Array]:
-    """1 + 2F features [...] of a scalar in [-1, 1]: itself, then sin and cos of pi * 2**j times it for j < F."""
+    """1 + 2F features [...] of a scalar: itself in [-1, 1], then sin and cos of pi * 2**j times it for j < F.
+
+    Rounding may take a sine past 1; `observe` clips.
+    """
     scaled = xp.clip(scaled, -1.0, 1.0)
     parts = [scaled]
     sine, cosine = xp.sin(np.float32(np.pi) * scaled), xp.cos(np.float32(np.pi) * scaled)
-    for _ in range(task.frequencies):
-        parts += [xp.clip(sine, -1.0, 1.0), xp.clip(cosine, -1.0, 1.0)]
-        sine, cosine = 2.0 * sine * cosine, 1.0 - 2.0 * sine * sine  # double angle: two products per octave
+    for octave in range(task.frequencies):
+        if octave:
+            sine, cosine = 2.0 * sine * cosine, 1.0 - 2.0 * sine * sine  # double angle
+        parts += [sine, cosine]
     return parts
 
 

@@ -3,7 +3,7 @@
 Shapes: R replicas, B rows, D decisions made at once per row, K operations, S evaluations of the objective per row,
 T decisions made one after the other. ``[...]`` stands for the batch: [], [B] or [R, B].
 
-An estimator *proposes* weights on the simplex, the caller evaluates the objective f at them, and the estimator *closes*:
+An estimator *proposes* weights on the simplex, the caller evaluates the objective f at them, the estimator *closes*:
 ``tape.gradient(surrogate, logits)`` is the gradient estimate. What lies behind f (a network, say) gets its ordinary
 gradient through the same losses.
 
@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
-
-
 
 from opselect._tensorflow import tf, tfp
 
@@ -50,7 +48,7 @@ class Proposal:
 
     Attributes:
         weights: [S, ..., D, K]; each row sums to 1. Differentiable for relaxations, one-hots otherwise.
-        logits: the logits behind `weights`: [..., D, K] at the first decision, [S', ..., D, K] at later ones, where S' is
+        logits: the logits behind `weights`: [..., D, K] at the first decision, [S', ..., D, K] at later ones; S' is
             how many trajectories the previous decision left (S, or a divisor of S where an enumeration branches).
         value: what a learned baseline predicts for the loss: [...] or [S', ...]; set by the caller for estimators with
             `needs_value`.
@@ -140,6 +138,8 @@ def log_prob(proposal: Proposal) -> Tensor:
         logits = logits[None]
     samples, parents = proposal.weights.shape[0], logits.shape[0]
     if parents not in (1, samples):
+        if samples % parents:
+            raise InvalidShapeError(f"logits {logits.shape} of {parents} trajectories do not fit {samples} proposals")
         logits = tf.repeat(logits, samples // parents, axis=0)
     log_p = tf.nn.log_softmax(tf.cast(logits, tf.float32))
     return tf.reduce_sum(tf.stop_gradient(proposal.weights) * log_p, axis=[-2, -1])

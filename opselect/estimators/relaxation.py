@@ -1,4 +1,4 @@
-"""Relaxations: f is evaluated at soft weights and differentiated through them. Biased, low variance; f needs a gradient.
+"""Relaxations: f is evaluated at soft weights and differentiated through them. Biased; f needs a gradient.
 
 They optimise another objective than the one that is wanted, so always look at the hard score as well.
 """

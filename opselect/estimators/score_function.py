@@ -161,7 +161,9 @@ class ValueReinforce:
         advantages, regression = [], 0.0
         for p in proposals:
             if p.value is None:
-                raise InvalidShapeError("reinforce-value needs Proposal.value, the baseline's prediction [...] or [S, ...]")
+                raise InvalidShapeError(
+                    "reinforce-value needs Proposal.value, the baseline's prediction [...] or [S, ...]"
+                )
             value = p.value if p.value.shape.rank == losses.shape.rank else p.value[None]
             if value.shape[1:] != losses.shape[1:]:
                 raise InvalidShapeError(f"value has shape {p.value.shape}, but losses have shape {losses.shape}")
@@ -199,7 +201,11 @@ class SelfCritical:
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage: the sample's loss less the greedy loss; the greedy trajectory itself is not reinforced."""
         check_losses(losses, proposals)
-        sampled = [Proposal(p.weights[:1], p.logits[:1] if i else p.logits) for i, p in enumerate(proposals)]
+        trajectories = [p.logits.shape.rank == p.weights.shape.rank for p in proposals]  # logits with an axis S
+        sampled = [
+            Proposal(p.weights[:1], p.logits[:1] if t else p.logits)
+            for p, t in zip(proposals, trajectories, strict=True)
+        ]
         advantage = losses[:1] - losses[1:]
         return score_function_surrogate(losses[:1], [advantage] * len(proposals), sampled), state
 

@@ -1,4 +1,4 @@
-"""Straight-through estimators: f is evaluated at a one-hot, and the gradient goes back as if it had been soft. Biased."""
+"""Straight-through estimators: f is evaluated at one-hots, the gradient goes back as if they were soft. Biased."""
 
 from __future__ import annotations
 

@@ -140,4 +140,3 @@ def cells(
             budget = preset.steps_for(task) if steps is None else steps
             runs.append(RunConfig(name, task, learner, tuple(range(first_seed, first_seed + count)), budget))
     return runs, inapplicable
-

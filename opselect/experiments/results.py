@@ -57,7 +57,7 @@ class Picture:
     choice: np.ndarray
     """[N, T] int, the indices of the operations that the argmax policy picked."""
     right: np.ndarray
-    """[N, T] int, the indices of operations that reach the target (the hidden rule's, where there is one)."""
+    """[N, T] int, the indices of the first operations that reach the target; others may reach it too."""
     reward: np.ndarray
     """[N] float32, noise-free, before normalisation."""
 

@@ -125,7 +125,7 @@ def _picture(config: RunConfig, loop: Loop) -> Picture:
 
 def _checkpoint(loop: Loop, folder: pathlib.Path, records: list[Any], seconds: float) -> None:
     curves = {f"curve/{i}": np.stack([np.broadcast_to(r[i], r[1].shape) for r in records]) for i in range(4)}
-    arrays = loop.state() | curves | {"seconds": np.array(seconds)}
+    arrays: dict[str, Any] = loop.state() | curves | {"seconds": np.array(seconds)}
     write_atomically(folder / CHECKPOINT, lambda file: np.savez(file, **arrays))
 
 

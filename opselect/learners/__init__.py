@@ -5,8 +5,6 @@ from __future__ import annotations
 from opselect.learners import relaxation, score_function
 from opselect.learners.base import Learner
 
-LEARNERS: dict[str, Learner] = {
-    learner.name: learner for learner in (*score_function.LEARNERS, *relaxation.LEARNERS)
-}
+LEARNERS: dict[str, Learner] = {learner.name: learner for learner in (*score_function.LEARNERS, *relaxation.LEARNERS)}
 
 __all__ = ["LEARNERS", "Learner"]

@@ -4,7 +4,8 @@ Each iteration plays one whole episode per row, so that returns are complete: a 
 episode was truncated, from the value of its final observation, and only by a learner that has a value network.
 The surrogate is the same estimator's as on the package's own tasks, with losses that are negative returns to go.
 
-Shapes: N rows of the vector environment, L steps of the longest episode, M steps in all, F observation features, K actions.
+Shapes: N rows of the vector environment, L steps of the longest episode, M steps in all, F features of an observation,
+K actions.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ class Trained:
 
 
 def _make(env_id: str, rows: int) -> tuple[Any, int]:
-    """The vector environment with flat observations, and K.
+    """The vector environment, and K.
 
     Raises:
         EnvironmentMismatchError: unknown id, or an action space that is not Discrete.
@@ -125,12 +126,29 @@ def _make(env_id: str, rows: int) -> tuple[Any, int]:
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         known = [i for i in gymnasium.registry if i.rpartition("/")[0] in ("", "opselect")]
         near = difflib.get_close_matches(env_id.rpartition(":")[2], known, n=1, cutoff=0.0)
-        raise EnvironmentMismatchError(f"env: can't make {env_id!r} ({error}); the nearest known id is {near[0]!r}") from error
+        raise EnvironmentMismatchError(
+            f"env: can't make {env_id!r} ({error}); the nearest known id is {near[0]!r}"
+        ) from error
     space = envs.single_action_space
     if not isinstance(space, gymnasium.spaces.Discrete):
         envs.close()
-        raise EnvironmentMismatchError(f"env: {env_id!r} has the action space {space}; only Discrete can be trained here")
-    return gymnasium.wrappers.vector.FlattenObservation(envs), int(space.n)
+        raise EnvironmentMismatchError(
+            f"env: {env_id!r} has the action space {space}; only Discrete can be trained here"
+        )
+    return envs, int(space.n)
+
+
+def _flat(space: Any, observation: Any) -> np.ndarray:
+    """One observation as a vector [F]."""
+    return np.asarray(gymnasium.spaces.flatten(space, observation), np.float32)
+
+
+def _flat_rows(envs: Any, observations: Any) -> np.ndarray:
+    """A batch of observations as [N, F]; gymnasium's own wrapper refuses the SAME_STEP mode."""
+    space = envs.single_observation_space
+    if isinstance(space, gymnasium.spaces.Box):
+        return np.array(observations, np.float32).reshape(envs.num_envs, -1)
+    return np.stack([_flat(space, o) for o in gymnasium.vector.utils.iterate(envs.observation_space, observations)])
 
 
 def _actor(network: Callable[[Tensor], Tensor], greedy: bool) -> Callable[..., np.ndarray]:
@@ -158,7 +176,7 @@ def play_episodes(envs: Any, act: Callable[..., np.ndarray], seed: int | None, l
     Works in every autoreset mode: what a row does after its first end is ignored.
 
     Args:
-        envs: a gymnasium VectorEnv with flat observations and Discrete actions.
+        envs: a gymnasium VectorEnv with Discrete actions; its observations are flattened.
         act: (observations [N, F], masks [N, K], step's seed) -> actions [N], 0-based.
         seed: seeds the environments and the actions.
         longest: cut episodes after this many steps.
@@ -168,32 +186,27 @@ def play_episodes(envs: Any, act: Callable[..., np.ndarray], seed: int | None, l
     mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     observations, infos = envs.reset(seed=seed)
     alive, truncated = np.ones(n, bool), np.zeros(n, bool)
-    final = np.zeros((n, observations.shape[-1]), np.float32)
+    final = np.zeros((n, gymnasium.spaces.flatdim(envs.single_observation_space)), np.float32)
     steps: list[tuple[np.ndarray, ...]] = []
     while alive.any() and len(steps) < longest:
-        now, masks = np.asarray(observations, np.float32), _masks(infos, n, k)
+        now, masks = _flat_rows(envs, observations), _masks(infos, n, k)
         actions = act(now, masks, (0 if seed is None else seed) * 100_003 + len(steps))
         observations, rewards, ended, cut, infos = envs.step(actions + first)
         steps.append((now, masks, actions, np.where(alive, rewards, 0.0), alive.copy()))
         over = alive & (ended | cut)
         if over.any():
-            last = np.asarray(observations, np.float32).copy()
+            last = _flat_rows(envs, observations)
             if mode == AutoresetMode.SAME_STEP:  # the returned observation is already the next episode's
-                last[over] = np.stack([np.asarray(o, np.float32) for o in infos["final_obs"][over]])
+                last[over] = np.stack([_flat(envs.single_observation_space, o) for o in infos["final_obs"][over]])
             final[over], truncated[over] = last[over], (cut & ~ended)[over]
             alive &= ~over
-            if mode == AutoresetMode.DISABLED and alive.any():
-                observations, infos = _reset_rows(envs, observations, infos, over)
+        if mode == AutoresetMode.DISABLED and (ended | cut).any():
+            # Starts the next episode, so that stepping the row stays legal; what it does is ignored.
+            observations, infos = envs.reset(options={"reset_mask": ended | cut})
     if alive.any():  # cut here: a truncation like any other
-        final[alive], truncated[alive] = np.asarray(observations, np.float32)[alive], True
+        final[alive], truncated[alive] = _flat_rows(envs, observations)[alive], True
     columns = [np.stack(column) for column in zip(*steps, strict=True)]
     return Batch(*columns, truncated=truncated, final=final)
-
-
-def _reset_rows(envs: Any, observations: np.ndarray, infos: Mapping[str, Any], over: np.ndarray) -> tuple[Any, Any]:
-    """Starts new episodes in rows that are over, so that stepping them stays legal; their steps are ignored."""
-    fresh, _ = envs.reset(options={"reset_mask": over})
-    return np.where(over[:, None], fresh, observations), infos
 
 
 def returns_to_go(rewards: np.ndarray, discount: float, after: np.ndarray) -> np.ndarray:
@@ -238,9 +251,7 @@ def _beside_greedy(batch: Batch, losses: np.ndarray, greedy: np.ndarray | None) 
     padded = np.zeros(len(losses))
     padded[: min(len(greedy), len(losses))] = greedy[: len(losses)]
     at_same_time = np.broadcast_to(padded[:, None], losses.shape)[batch.alive][None]
-    return _Given(*(np.concatenate([a, a]) for a in rows))._replace(
-        losses=np.concatenate([rows.losses, at_same_time])
-    )
+    return _Given(*(np.concatenate([a, a]) for a in rows))._replace(losses=np.concatenate([rows.losses, at_same_time]))
 
 
 def _trajectories(batch: Batch, losses: np.ndarray, _: np.ndarray | None) -> _Given:
@@ -309,7 +320,7 @@ class _Trainer:
     ) -> None:
         self.env_id, self.envs, self.estimator, self.settings = env_id, envs, estimator, settings
         self.seed, self.total, self.k = seed, total, k
-        features = envs.single_observation_space.shape[0]
+        features = gymnasium.spaces.flatdim(envs.single_observation_space)
         self.network = build_network(features, k, hidden=settings.hidden, seeds=[seed])
         self.critic = build_network(features, 1, hidden=settings.hidden, seeds=[seed + 1_000_003], output_scale=1.0)
         self.parameters = list(self.network.trainable_variables)
@@ -366,7 +377,14 @@ class _Trainer:
         self.state = self._update(*arrays, tf.constant(entropy, tf.float32), self.state)
 
     def _update_step(
-        self, losses: Tensor, observations: Tensor, masks: Tensor, actions: Tensor, counted: Tensor, entropy: Tensor, state: Any
+        self,
+        losses: Tensor,
+        observations: Tensor,
+        masks: Tensor,
+        actions: Tensor,
+        counted: Tensor,
+        entropy: Tensor,
+        state: Any,
     ) -> Any:
         counted = tf.cast(counted, tf.float32)  # [S, ...]
         with tf.GradientTape() as tape:

@@ -60,7 +60,9 @@ class Loop:
             if OPERATIONS.get(op.name) is not op:  # the catalogue's are tested
                 check_gradient(op)
         self.task, self.learner, self.replicas, self.chunk = task, learner, replicas, chunk
-        make = functools.partial(build_network, task.observation_size, hidden=learner.hidden_for(task), replicas=replicas)
+        make = functools.partial(
+            build_network, task.observation_size, hidden=learner.hidden_for(task), replicas=replicas
+        )
         self.network = make(len(task.ops))
         self.critic = make(1, output_scale=1.0) if learner.estimator.needs_value else None
         networks = [self.network] if self.critic is None else [self.network, self.critic]
@@ -94,7 +96,7 @@ class Loop:
 
     def state(self) -> Arrays:
         """A copy of all variables, for a checkpoint."""
-        return {name: np.array(variable) for name, variable in self.variables.items()}
+        return {name: np.array(variable.numpy()) for name, variable in self.variables.items()}
 
     def load(self, state: Arrays) -> None:
         """Continues from what `state` returned.
@@ -159,8 +161,10 @@ class Loop:
     # --- compiled ---
 
     def _estimator_at(self, temperature: Tensor) -> Any:
-        estimator = self.learner.estimator
-        return estimator if self.learner.temperature is None else dataclasses.replace(estimator, temperature=temperature)
+        estimator: Any = self.learner.estimator
+        return (
+            estimator if self.learner.temperature is None else dataclasses.replace(estimator, temperature=temperature)
+        )
 
     def _functions(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor] | None]:
         critic = self.critic

@@ -89,6 +89,8 @@ def rollout(
         logits = logits if decision else logits[0]
         proposal = estimator.propose(logits, estimator_state, substream(seeds, decision), decision=decision)
         if estimator.needs_value:
+            if critic is None:
+                raise ValueError(f"critic must be given: {type(estimator).__name__} needs a value")
             value = critic(observations)
             proposal = dataclasses.replace(proposal, value=value if decision else value[0])
         proposals.append(proposal)

@@ -143,9 +143,7 @@ def test_self_critical(problem):
 @pytest.mark.parametrize("samples", [2, 3, 4])
 def test_leave_one_out(problem, samples):
     weights, p = tuples(problem, samples)
-    gradients = estimate(
-        LeaveOneOut(samples), objective(problem), logits_of(problem), lambda _: weights.swapaxes(0, 1)
-    )
+    gradients = estimate(LeaveOneOut(samples), objective(problem), logits_of(problem), lambda _: weights.swapaxes(0, 1))
     check_against(problem["estimators"][f"rloo_k{samples}"], gradients, p)
 
 
@@ -297,9 +295,7 @@ def chain(estimator, theta, tables, seed, samples_state=()):
         proposals, chosen = [], []
         for t in range(len(tables)):
             logits = tf.gather(theta[t], state)[:, None, :]  # [S', 1, K]
-            proposal = estimator.propose(
-                logits if t else logits[0], samples_state, as_seed([seed, t]), decision=t
-            )
+            proposal = estimator.propose(logits if t else logits[0], samples_state, as_seed([seed, t]), decision=t)
             branch = proposal.weights.shape[0] // (proposals[-1].weights.shape[0] if t else proposal.weights.shape[0])
             chosen = [tf.repeat(c, branch, axis=0) for c in chosen] + [proposal.weights[:, 0]]
             state = tf.argmax(proposal.weights[:, 0], -1, output_type=tf.int32)
@@ -361,6 +357,20 @@ def test_self_critical_chain_keeps_the_greedy_path_apart(small_chain):
         greedy = int(theta[t, state].argmax())
         np.testing.assert_array_equal(p.weights[1, 0], np.eye(3)[greedy])
         state = greedy
+
+
+def test_logits_may_carry_the_trajectories_at_the_first_decision_too():
+    """An environment's rollouts start from different states, so their logits have the axis S from the start."""
+    rng = np.random.default_rng(4)
+    logits = tf.constant(rng.normal(size=(2, 5, 1, 3)), tf.float32)
+    weights, losses = tf.one_hot(rng.integers(0, 3, (2, 5, 1)), 3), tf.constant(rng.normal(size=(2, 5)), tf.float32)
+    p, advantage = tf.nn.softmax(logits).numpy(), losses.numpy() - losses.numpy()[::-1]
+    for estimator, share in ((SelfCritical(), [1.0, 0.0]), (LeaveOneOut(2), [0.5, 0.5])):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            surrogate, _ = estimator.surrogate(losses, [Proposal(weights, logits)], ())
+        wanted = (np.array(share)[:, None] * advantage)[..., None, None] * (weights - p)
+        np.testing.assert_allclose(tape.gradient(surrogate, logits), wanted, atol=1e-6)
 
 
 def test_exact_sums_over_joint_decisions():

@@ -1,0 +1,189 @@
+"""Episodes of a task under way, side by side: what the gymnasium environments wrap.
+
+The single environment is a batch of one row, so both shells run the same code. Shapes: B rows, K operations,
+T decisions.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opselect_envs.tasks import (
+    OPTIMAL_REGRET,
+    InvalidTaskError,
+    Options,
+    State,
+    Task,
+    as_task,
+    best_reward,
+    observe,
+    one_hot,
+    options,
+    reward,
+    start,
+    step,
+)
+
+__all__ = [
+    "REGRET_PATHS",
+    "Episodes",
+    "action_mask",
+    "advance",
+    "begin",
+    "merge",
+    "observations",
+    "report",
+    "take",
+    "task_with",
+]
+
+Data = dict[str, Any]
+REGRET_PATHS = 1000
+"""A chain whose remaining decisions after the first have more paths than this reports its whole regret at its end."""
+_REGRET_BLOCK = 1_000_000  # paths held in memory at a time
+
+
+class Episodes(NamedTuple):
+    """B episodes under way."""
+
+    state: State
+    """Value, target and alive, each [B] float32."""
+    choices: Options
+    """What the operations would do, [B, K]; not kept up to date in episodes that are over."""
+    decision: np.ndarray
+    """[B] int64: how many decisions were taken."""
+    best: np.ndarray
+    """[B] float64: the highest noise-free reward that could still be reached."""
+
+
+def task_with(task: str | Task, parameters: dict[str, Any]) -> Task:
+    """A standard task, or the one given, with some parameters replaced.
+
+    Raises:
+        InvalidTaskError: an unknown parameter (the nearest is suggested), one the kind of task fixes, or a bad value.
+    """
+    base = as_task(task)
+    known = [f.name for f in fields(Task) if f.init and f.name != "goal"]
+    if base.horizon == 1:
+        known.remove("horizon")
+    for name, value in parameters.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            raise InvalidTaskError(
+                f"unknown parameter {name}={value!r}; did you mean {near!r}? Known: {', '.join(known)}"
+            )
+    return replace(base, **parameters) if parameters else base
+
+
+def begin(task: Task, data: Data, uniforms: np.ndarray) -> Episodes:
+    """Starts episodes from uniform draws [B, task.uniforms] float32 in [0, 1)."""
+    state, choices = start(np, task, data, uniforms)
+    rows = len(state.value)
+    return Episodes(state, choices, np.zeros(rows, np.int64), np.ones(rows))  # every target can be reached
+
+
+def advance(
+    task: Task, data: Data, episodes: Episodes, actions: np.ndarray
+) -> tuple[Episodes, np.ndarray, np.ndarray, np.ndarray]:
+    """Takes one decision in every episode.
+
+    Args:
+        task: what is posed.
+        data: `task.data()`.
+        episodes: B episodes, none of them over.
+        actions: [B] integers below K.
+
+    Returns:
+        ``(episodes, terminated [B] bool, reward [B] float32, regret [B] float64)``; the reward is noise-free, and 0
+        before the end. The regrets of an episode sum to 1, the oracle's reward, minus its own.
+    """
+    state = step(np, episodes.choices, episodes.state, one_hot(actions, len(task.ops)))
+    decision = episodes.decision + 1
+    terminated = (decision >= task.horizon) | (state.alive == 0)
+    clean = reward(np, task, data, state)
+    if np.count_nonzero(terminated) == len(terminated):  # several times as fast as `all`
+        choices, best = episodes.choices, clean.astype(np.float64)
+    else:
+        clean = np.where(terminated, clean, np.float32(0.0))
+        choices = options(np, task, data, state.value)
+        best = np.where(terminated, clean, episodes.best)
+        if len(task.ops) ** (task.horizon - 1) <= REGRET_PATHS:
+            remaining = np.where(terminated, 0, task.horizon - decision)
+            for left in np.unique(remaining[~terminated]):
+                rows = np.flatnonzero(remaining == left)
+                best[rows] = _best(task, data, State(*(a[rows] for a in state)), int(left))
+    regret = np.maximum(episodes.best - best, 0.0)
+    return Episodes(state, choices, decision, best), terminated, clean, regret
+
+
+def _best(task: Task, data: Data, state: State, left: int) -> np.ndarray:
+    """`best_reward` [B], a block of rows at a time."""
+    block = max(1, _REGRET_BLOCK // len(task.ops) ** left)
+    parts = [
+        best_reward(task, data, State(*(a[i : i + block] for a in state)), left)
+        for i in range(0, len(state.value), block)
+    ]
+    return np.concatenate(parts)
+
+
+def observations(task: Task, data: Data, *batches: Episodes) -> list[np.ndarray]:
+    """The observations [B, task.observation_size] float32 of each batch of B episodes, as new C-contiguous arrays."""
+    # One evaluation for all batches: for up to some thousand rows, half the time is spent on calling NumPy.
+    state, decision = batches[0].state, batches[0].decision
+    if len(batches) > 1:
+        state = State(*(np.concatenate(a) for a in zip(*(b.state for b in batches), strict=True)))
+        decision = np.concatenate([b.decision for b in batches])
+    # After the last decision there is no next one: the final observation shows the last.
+    rows = observe(np, task, data, state, np.minimum(decision, task.horizon - 1) if task.horizon > 1 else 0)
+    ends = np.cumsum([len(b.decision) for b in batches]).tolist()
+    return [rows[end - len(b.decision) : end] for end, b in zip(ends, batches, strict=True)]
+
+
+def action_mask(episodes: Episodes, over: np.ndarray) -> np.ndarray:
+    """[B, K] int8: 1 where the operation is available; all ones in episodes that are `over`. No row is all zeros."""
+    if np.count_nonzero(over) == len(over):
+        return np.ones(episodes.choices.available.shape, np.int8)
+    available = episodes.choices.available != 0
+    # Gymnasium and MaskablePPO take an all-zero mask without a word, so a state that offers nothing masks nothing.
+    free = over | ~available.any(-1)
+    if np.count_nonzero(free):
+        available = available | free[:, None]
+    return np.ascontiguousarray(available).view(np.int8)
+
+
+def report(episodes: Episodes, terminated: np.ndarray, regret: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """What ``info`` says, an array of B rows per key: after a reset without `regret` [B], after a decision with it."""
+    state = episodes.state
+    info = {"action_mask": action_mask(episodes, terminated), "target": state.target.astype(np.float64)}
+    if regret is not None:
+        info["error"] = np.abs(state.value - state.target).astype(np.float64)
+        info["optimal"] = regret <= OPTIMAL_REGRET
+        info["regret"] = regret
+    return info
+
+
+def take(episodes: Episodes, rows: np.ndarray) -> Episodes:
+    """Copies some rows [R] of the episodes."""
+    return _zipped(lambda a: a[rows], episodes)
+
+
+def merge(episodes: Episodes, rows: np.ndarray, part: Episodes) -> Episodes:
+    """A copy of the episodes in which some rows [R] are those of `part`."""
+
+    def put(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a = a.copy(order="K")
+        a[rows] = b
+        return a
+
+    return _zipped(put, episodes, part)
+
+
+def _zipped(function: Any, *episodes: Episodes) -> Episodes:
+    state = State(*(function(*a) for a in zip(*(e.state for e in episodes), strict=True)))
+    choices = Options(*(function(*a) for a in zip(*(e.choices for e in episodes), strict=True)))
+    decision = function(*(e.decision for e in episodes))
+    return Episodes(state, choices, decision, function(*(e.best for e in episodes)))

@@ -1,0 +1,389 @@
+"""The gymnasium environments: an Env and a NumPy VectorEnv around the tasks of `opselect_envs.tasks`.
+
+Both are shells: the dynamics are in `tasks`, the bookkeeping in `episodes`. Shapes: B rows, K operations, T decisions.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from opselect_envs import rendering
+from opselect_envs.episodes import Episodes, action_mask, advance, begin, merge, observations, report, take, task_with
+from opselect_envs.streams import Streams
+from opselect_envs.tasks import Task, noisy_reward
+
+__all__ = ["OpSelectEnv", "OpSelectVectorEnv"]
+
+Info = dict[str, Any]
+_METADATA: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+_NOISE_DRAWS = 2  # what `noisy_reward` takes
+_STEP_KEYS = ("error", "optimal", "regret")  # of info, after a step only
+
+
+def _check_render_mode(render_mode: str | None) -> str | None:
+    modes = _METADATA["render_modes"]
+    if render_mode is not None and render_mode not in modes:
+        near = difflib.get_close_matches(str(render_mode), modes, n=1, cutoff=0.0)[0]
+        raise ValueError(f"render_mode must be one of {modes} or None, got {render_mode!r}; did you mean {near!r}?")
+    return render_mode
+
+
+def _spaces(task: Task) -> tuple[gym.spaces.Box, gym.spaces.Discrete]:
+    return gym.spaces.Box(-1.0, 1.0, (task.observation_size,), np.float32), gym.spaces.Discrete(len(task.ops))
+
+
+class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
+    """One episode at a time of choosing operations.
+
+    An action is an index into the task's operations. One decision ends an episode of ``ScalarOp`` and ``ScalarOpGoal``,
+    `horizon` decisions one of ``OpChain``; picking an operation that is not available ends any episode at once without
+    reward. The reward comes with the last decision.
+
+    Observations are [task.observation_size] float32 in [-1, 1]. ``info`` holds ``action_mask`` ([K] int8, what is
+    available at the state observed) and ``target``; after a step also ``error`` (the distance to the target),
+    ``regret`` (the reward that the decision gave away: an episode's regrets sum to 1 minus its noise-free reward) and
+    ``optimal`` (whether it gave away none). A chain with more than `episodes.REGRET_PATHS` paths reports all regret at
+    its end.
+
+    Args:
+        task: the name of a standard task, or a `Task`.
+        render_mode: ``"ansi"``, ``"rgb_array"`` or None.
+        **parameters: what differs from that task: operations, low, high, regions, rule, reward, reward_noise,
+            tolerance, value_limit, frequencies, mask_actions and, for chains, horizon; see `Task`.
+
+    Raises:
+        InvalidTaskError: an unknown or bad parameter.
+    """
+
+    metadata = _METADATA.copy()
+
+    def __init__(self, task: str | Task = "ScalarOp", *, render_mode: str | None = None, **parameters: Any) -> None:
+        self.task = task_with(task, parameters)
+        self.render_mode = _check_render_mode(render_mode)
+        self.observation_space, self.action_space = _spaces(self.task)
+        self._data = self.task.data()
+        self._episodes: Episodes | None = None
+        self._over = np.ones(1, bool)
+        self._trail: rendering.Trail | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Info]:
+        """Starts an episode; returns the observation and ``info``. No options are known; they are ignored."""
+        super().reset(seed=seed)
+        self._episodes = begin(self.task, self._data, self._draw(self.task.uniforms))
+        self._over = np.zeros(1, bool)
+        state = self._episodes.state
+        self._trail = rendering.Trail([float(state.value[0])], float(state.target[0]))
+        return self._observation(self._episodes), _row_of(report(self._episodes, self._over))
+
+    def step(self, action: int | np.int64) -> tuple[np.ndarray, float, bool, bool, Info]:
+        """Picks an operation.
+
+        Raises:
+            InvalidAction: the action is no integer in [0, K).
+            ResetNeeded: the episode is over.
+        """
+        if self._episodes is None or self._over[0] or self._trail is None:
+            raise ResetNeeded("step() was called before reset(), or after the end of an episode; call reset() first")
+        pick = self._valid(action)
+        self._episodes, self._over, rewards, regret = advance(
+            self.task, self._data, self._episodes, np.array([pick], np.int64)
+        )
+        over = bool(self._over[0])
+        if over and self.task.reward_noise > 0:
+            rewards = noisy_reward(np, self._data, rewards, self._draw(_NOISE_DRAWS))
+        self._trail.picks.append(pick)
+        self._trail.values.append(float(self._episodes.state.value[0]))
+        self._trail.alive = bool(self._episodes.state.alive[0])
+        info = _row_of(report(self._episodes, self._over, regret))
+        return self._observation(self._episodes), float(rewards[0]), over, False, info
+
+    def action_masks(self) -> np.ndarray:
+        """[K] bool: which operations are available now (for MaskablePPO); all of them when the episode is over."""
+        if self._episodes is None:
+            raise ResetNeeded("action_masks() was called before reset()")
+        return action_mask(self._episodes, self._over)[0].astype(bool)
+
+    def render(self) -> Any:
+        """The episode so far: a string, an image [H, W, 3] uint8, or None without a render mode."""
+        if self.render_mode is None:
+            return None
+        return (rendering.ansi if self.render_mode == "ansi" else rendering.rgb_array)(self.task, self._trail)
+
+    def _draw(self, count: int) -> np.ndarray:
+        return self.np_random.random((1, count), dtype=np.float32)
+
+    def _observation(self, episodes: Episodes) -> np.ndarray:
+        return observations(self.task, self._data, episodes)[0][0]
+
+    def _valid(self, action: Any) -> int:
+        try:
+            pick = operator.index(action)
+        except TypeError:
+            pick = -1
+        if not 0 <= pick < len(self.task.ops):
+            raise InvalidAction(f"action must be an integer in [0, {len(self.task.ops) - 1}], got {action!r}")
+        return pick
+
+
+def _row_of(infos: dict[str, np.ndarray]) -> Info:
+    return {key: value[0].item() if value.ndim == 1 else value[0] for key, value in infos.items()}
+
+
+class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """B episodes side by side, in NumPy.
+
+    Row i is what an `OpSelectEnv` seeded ``seed + i`` does, and what is returned is laid out as by `SyncVectorEnv`,
+    with one liberty taken for speed: when all rows end at the same step of mode SAME_STEP, ``infos["final_obs"]`` is
+    one float32 array [B, observation_size] and not an object array of B arrays.
+
+    Args:
+        task: the name of a standard task, or a `Task`.
+        num_envs: B.
+        render_mode: ``"ansi"``, ``"rgb_array"`` or None.
+        autoreset_mode: what happens to rows that are over. SAME_STEP by default: with NEXT_STEP every second step of a
+            one-decision task would be spent on resets.
+        max_episode_steps: episodes are truncated after so many steps; None or -1: never.
+        **parameters: as for `OpSelectEnv`.
+    """
+
+    metadata = _METADATA.copy()
+
+    def __init__(
+        self,
+        task: str | Task = "ScalarOp",
+        *,
+        num_envs: int = 1,
+        render_mode: str | None = None,
+        autoreset_mode: str | AutoresetMode = AutoresetMode.SAME_STEP,
+        max_episode_steps: int | None = None,
+        **parameters: Any,
+    ) -> None:
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
+            raise ValueError(f"num_envs must be an integer of at least 1, got {num_envs!r}")
+        self.task = task_with(task, parameters)
+        self.render_mode = _check_render_mode(render_mode)
+        self.num_envs = int(num_envs)
+        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
+        self.single_observation_space, self.single_action_space = _spaces(self.task)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._limit = np.inf if max_episode_steps in (None, -1) else max_episode_steps
+        if not self._limit >= 1:
+            raise ValueError(f"max_episode_steps must be at least 1, or None for no limit, got {max_episode_steps!r}")
+        self._data = self.task.data()
+        self._streams = Streams(self.num_envs, max(self.task.uniforms, _NOISE_DRAWS))
+        self._episodes: Episodes | None = None
+        self._terminated = np.zeros(self.num_envs, bool)
+        self._over = np.zeros(self.num_envs, bool)  # terminated or truncated, and not reset since
+        self._trails: dict[int, rendering.Trail] = {}  # by row; kept only with a render mode
+
+    @property
+    def np_random_seed(self) -> tuple[int | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The seed of each row's generator, as of `SyncVectorEnv`; None before the first reset."""
+        return tuple(self._streams.seeds)
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Each row's generator. They are ahead of the environment, which draws in blocks."""
+        return tuple(self._streams.generators)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, Info]:
+        """Starts an episode in every row, or in those of ``options["reset_mask"]`` ([B] bool).
+
+        Args:
+            seed: row i gets ``seed + i``, or ``seed[i]`` of a sequence; with None its random stream goes on.
+            options: only ``"reset_mask"`` is known.
+
+        Returns:
+            ``(observations [B, observation_size] float32, infos)``.
+        """
+        mask = None if options is None else options.get("reset_mask")
+        rows = None if mask is None else _rows(self._valid_mask(mask))
+        if self._episodes is None and rows is not None:
+            raise ResetNeeded("the first reset() must not leave out rows with a reset_mask")
+        if seed is None:
+            seeds: Sequence[int | None] = [None] * self.num_envs
+        elif isinstance(seed, int | np.integer):
+            seeds = [int(seed) + i for i in range(self.num_envs)]
+        else:
+            seeds = [None if s is None else int(s) for s in seed]
+            if len(seeds) != self.num_envs:
+                raise ValueError(f"seed must hold num_envs={self.num_envs} seeds, got {len(seeds)}")
+        self._streams.seed(seeds, np.arange(self.num_envs) if rows is None else rows)
+        self._begin(rows)
+        fresh = np.ones(self.num_envs, bool) if mask is None else mask
+        return observations(self.task, self._data, self._running)[0], _masked(self._report(), fresh)
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]:
+        """Picks an operation in every row.
+
+        Args:
+            actions: [B] integers in [0, K).
+
+        Returns:
+            ``(observations [B, observation_size] float32, rewards [B] float64, terminated [B] bool, truncated [B] bool,
+            infos)``.
+
+        Raises:
+            InvalidAction: an action is no integer in [0, K); the message names its row.
+            ResetNeeded: before the first reset, or a row is over and `autoreset_mode` is DISABLED.
+        """
+        self._require_reset("step")
+        actions = self._valid_actions(actions)
+        played = ~self._over
+        if np.count_nonzero(self._over):
+            if self.autoreset_mode == AutoresetMode.DISABLED:
+                raise ResetNeeded(
+                    f"rows {_short(self._over)} are over and autoreset_mode is Disabled: first call"
+                    ' reset(options={"reset_mask": terminated | truncated})'
+                )
+            self._begin(_rows(self._over))  # NEXT_STEP: these rows begin anew, whatever their action
+        rewards, regret = np.zeros(self.num_envs), np.zeros(self.num_envs)
+        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        if np.count_nonzero(played):
+            rows = _rows(played)
+            where = slice(None) if rows is None else rows
+            rewards[where], terminated[where], truncated[where], regret[where] = self._play(actions, rows)
+        over = terminated | truncated
+        self._terminated, self._over = terminated.copy(), over.copy()  # a reset writes to them
+
+        told = self._report(regret)
+        if self.autoreset_mode != AutoresetMode.SAME_STEP or not np.count_nonzero(over):
+            now = observations(self.task, self._data, self._running)[0]
+            return now, rewards, terminated, truncated, self._infos(told, played)
+        infos: Info = {"final_info": _masked(told, over), "_final_info": over.copy(), "_final_obs": over.copy()}
+        rows = _rows(over)
+        ended = self._running if rows is None else take(self._running, rows)
+        self._begin(rows)
+        final, now = observations(self.task, self._data, ended, self._running)
+        infos["final_obs"] = final
+        if rows is not None:
+            infos["final_obs"] = np.full(self.num_envs, None, object)
+            infos["final_obs"][rows] = [*final]
+        infos |= self._infos(told | self._report(), played & ~over)
+        return now, rewards, terminated, truncated, infos
+
+    def action_masks(self) -> np.ndarray:
+        """[B, K] bool: which operations are available now; all of them in rows that are over."""
+        self._require_reset("action_masks")
+        return self._report()["action_mask"].astype(bool)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Per row what `OpSelectEnv.render` returns."""
+        if self.render_mode is None:
+            return None
+        draw = rendering.ansi if self.render_mode == "ansi" else rendering.rgb_array
+        return tuple(draw(self.task, self._trails.get(row)) for row in range(self.num_envs))
+
+    # --- the rows [R] of the following are indices, or None for all ---------------------------------------------------
+
+    def _begin(self, rows: np.ndarray | None) -> None:
+        part = begin(self.task, self._data, self._streams.draw(self.task.uniforms, rows))
+        if rows is None or self._episodes is None:
+            self._episodes = part
+            self._terminated, self._over = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        else:
+            self._episodes = merge(self._episodes, rows, part)
+            self._terminated[rows] = self._over[rows] = False
+        if self.render_mode is not None:
+            for i, row in enumerate(range(self.num_envs) if rows is None else rows):
+                self._trails[row] = rendering.Trail([float(part.state.value[i])], float(part.state.target[i]))
+
+    def _play(self, actions: np.ndarray, rows: np.ndarray | None) -> tuple[np.ndarray, ...]:
+        """One decision; returns the rows' rewards, terminated, truncated and regrets, each [R]."""
+        before = self._running if rows is None else take(self._running, rows)
+        actions = actions if rows is None else actions[rows]
+        after, terminated, rewards, regret = advance(self.task, self._data, before, actions)
+        if self.task.reward_noise > 0 and terminated.any():
+            ended = np.flatnonzero(terminated)
+            every = rows is None and len(ended) == self.num_envs
+            uniforms = self._streams.draw(_NOISE_DRAWS, None if every else ended if rows is None else rows[ended])
+            rewards[ended] = noisy_reward(np, self._data, rewards[ended], uniforms)
+        self._episodes = after if rows is None else merge(self._running, rows, after)
+        if self.render_mode is not None:
+            for i, row in enumerate(range(self.num_envs) if rows is None else rows):
+                self._trails[row].picks.append(int(actions[i]))
+                self._trails[row].values.append(float(after.state.value[i]))
+                self._trails[row].alive = bool(after.state.alive[i])
+        return rewards, terminated, after.decision >= self._limit, regret
+
+    def _report(self, regret: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        return report(self._running, self._terminated, regret)
+
+    def _infos(self, told: dict[str, np.ndarray], stepped: np.ndarray) -> Info:
+        """Lays out a report; what belongs to a step is known of the rows `stepped` [B] bool."""
+        of_step = {key: told.pop(key) for key in _STEP_KEYS if key in told}
+        return _masked(told, np.ones(self.num_envs, bool)) | _masked(of_step, stepped)
+
+    # --- checking what is handed in -----------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> Episodes:
+        assert self._episodes is not None
+        return self._episodes
+
+    def _require_reset(self, method: str) -> None:
+        if self._episodes is None:
+            raise ResetNeeded(f"{method}() was called before reset()")
+
+    def _valid_mask(self, mask: Any) -> np.ndarray:
+        if not isinstance(mask, np.ndarray) or mask.shape != (self.num_envs,) or mask.dtype != bool or not mask.any():
+            raise ValueError(
+                f"options['reset_mask'] must be a bool array of shape ({self.num_envs},) with a True, got {mask!r}"
+            )
+        return mask
+
+    def _valid_actions(self, actions: Any) -> np.ndarray:
+        array = np.asarray(actions)
+        if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
+            raise InvalidAction(
+                f"actions must be integers of shape ({self.num_envs},), got {array.dtype} of shape {array.shape}"
+            )
+        highest = len(self.task.ops) - 1
+        if array.min() < 0 or array.max() > highest:
+            row = int(np.flatnonzero((array < 0) | (array > highest))[0])
+            raise InvalidAction(f"actions[{row}] must be an integer in [0, {highest}], got {array[row]}")
+        return array
+
+
+def _rows(mask: np.ndarray) -> np.ndarray | None:
+    return None if np.count_nonzero(mask) == len(mask) else np.flatnonzero(mask)
+
+
+def _short(mask: np.ndarray, most: int = 10) -> str:
+    rows = np.flatnonzero(mask).tolist()
+    return str(rows) if len(rows) <= most else f"{rows[:most]} and {len(rows) - most} more"
+
+
+def _masked(values: dict[str, np.ndarray], rows: np.ndarray) -> Info:
+    """Lays infos [B] out as gymnasium does when only `rows` [B] bool have them: zeros elsewhere, ``_key`` tells."""
+    count = np.count_nonzero(rows)
+    if count == len(rows):
+        return values | {f"_{key}": rows.copy() for key in values}
+    if not count:
+        return {}
+    infos: Info = {}
+    for key, value in values.items():
+        infos[key], infos[f"_{key}"] = np.zeros_like(value), rows.copy()
+        infos[key][rows] = value[rows]
+    return infos
+
+
+def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
+    known = [m.value for m in AutoresetMode]
+    if not isinstance(mode, AutoresetMode) and mode not in known:
+        near = difflib.get_close_matches(str(mode), known, n=1, cutoff=0.0)[0]
+        raise ValueError(f"autoreset_mode must be an AutoresetMode or one of {known}, got {mode!r}; nearest: {near!r}")
+    return AutoresetMode(mode)

@@ -1,0 +1,395 @@
+"""Learning curves, and pictures of what was chosen where, as SVG for an HTML page.
+
+The figures are drawn with matplotlib's object-oriented interface. Lines and text take their colours from CSS variables,
+so one figure serves a light and a dark page, and text stays text, in the page's font. Shapes: R seeds, E evaluations,
+N held-out episodes, T decisions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from opselect.comparison import THRESHOLD, iqm
+from opselect.experiments.results import Picture, RunResult
+from opselect.report.tables import human
+from opselect_envs.tasks import OPTIMAL_REGRET
+
+__all__ = [
+    "MARKERS",
+    "REWARD_COLOURS",
+    "choice_plane",
+    "choice_strips",
+    "css_variables",
+    "learning_curves",
+    "on_target",
+    "operation_colours",
+    "picture_kind",
+    "plane_limits",
+    "reward_plane",
+]
+
+# Petroff (2021), "Accessible color sequences for data visualization": made to be told apart with any colour vision.
+_COLOURS = (
+    "#3f90da",
+    "#ffa90e",
+    "#bd1f01",
+    "#94a4a2",
+    "#832db6",
+    "#a96b59",
+    "#e76300",
+    "#b9ac70",
+    "#717581",
+    "#92dadd",
+)
+# The same hues for thin lines: darker on white where they are faint, lighter on black where they are dark.
+_LINES_LIGHT = (
+    "#2f7fc9", "#d98a00", "#bd1f01", "#6f8280", "#832db6", "#8f5443", "#d45a00", "#8d7f3c", "#555a66", "#2aa3a8",
+)  # fmt: skip
+_LINES_DARK = (
+    "#5aa6ea", "#ffb834", "#f0604a", "#a9b8b6", "#bb7be6", "#c98c79", "#ff8a3c", "#cfc489", "#9aa0ae", "#92dadd",
+)  # fmt: skip
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+"""Learners differ by marker as well as by colour, in this order."""
+
+REWARD_COLOURS = ("#bd1f01", "#ee7d2b", "#c6b88e", "#7fb2dd", "#3f90da")
+"""Of rewards evenly spaced from 0 to 1: red to blue, which any colour vision tells apart, on white and on black."""
+
+_MAX_POINTS = 2048
+_DENSITY = 144  # pixels per inch of rasterised dots, in a figure laid out at 72: twice as fine
+# Placeholder colours that no figure uses otherwise; they become CSS variables in the finished SVG.
+_INK, _MUTED, _GRID = "#010203", "#010204", "#010205"
+_PLACEHOLDERS = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--grid)"} | {
+    f"#0102{16 + index:02x}": f"var(--line-{index})" for index in range(len(_COLOURS))
+}
+
+
+def css_variables(dark: bool) -> str:
+    """The CSS variables of the learners' lines; the page also defines --ink, --muted and --grid."""
+    return " ".join(f"--line-{i}: {c};" for i, c in enumerate(_LINES_DARK if dark else _LINES_LIGHT))
+
+
+def operation_colours(results: Sequence[RunResult]) -> dict[str, str]:
+    """A colour per operation that is right or chosen anywhere in the results of one task, in catalogue order."""
+    names = results[0].operations
+    used = np.unique(np.concatenate([np.ravel(a) for r in results for a in (r.picture.right, r.picture.choice)]))
+    return {names[index]: _shade(place) for place, index in enumerate(used)}
+
+
+def _shade(place: int) -> str:
+    """Ten hues, then the same ten lighter, then darker."""
+    rgb = np.array([int(_COLOURS[place % 10][i : i + 2], 16) for i in (1, 3, 5)])
+    towards = (0.0, 255.0, 0.0)[place // 10 % 3]
+    mixed = rgb if place < 10 else np.rint(0.45 * rgb + 0.55 * towards).astype(int)
+    return "#" + "".join(f"{c:02x}" for c in mixed)
+
+
+def picture_kind(result: RunResult) -> Literal["strips", "choices", "rewards"]:
+    """How a task is pictured: strips along x where the target is hidden, else the (x, y) plane."""
+    if result.picture.choice.shape[1] > 1:
+        return "rewards"
+    task = result.config.get("task")
+    return "choices" if isinstance(task, Mapping) and task.get("goal") else "strips"
+
+
+def on_target(picture: Picture) -> np.ndarray:
+    """[N] bool: episodes whose choices cost nothing, whether or not they are the ones listed as right."""
+    return np.asarray(picture.reward) >= 1.0 - OPTIMAL_REGRET
+
+
+# --- learning curves --------------------------------------------------------------------------------------------------
+
+
+def learning_curves(
+    results: Sequence[RunResult], styles: Mapping[str, int], *, low: float | None = None, width: int = 430
+) -> str:
+    """Scores over training steps: IQM over seeds, hard solid with a band from the worst to the best seed, soft dashed.
+
+    Args:
+        results: of one task.
+        styles: learner -> index of its colour and marker.
+        low: where the score axis begins, for a view of its upper end; None shows all there is.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    figure, axes = _canvas(width, 290, left=44, right=10, top=10, bottom=38)
+    bottom = 0.0
+    for result in results:
+        index = styles[result.learner] % len(_COLOURS)
+        colour = f"#0102{16 + index:02x}"
+        step, hard, soft = np.asarray(result.step), np.asarray(result.hard), np.asarray(result.soft)
+        axes.fill_between(step, hard.min(0), hard.max(0), color=colour, alpha=0.15, linewidth=0)
+        axes.plot(step, iqm(soft, axis=0), color=colour, linewidth=1.1, linestyle=(0, (3.5, 2.2)), zorder=2.5)
+        stride = max(1, len(step) // 4)
+        offset = min(len(step) - 1, index * stride // max(1, len(styles)))
+        axes.plot(
+            step,
+            iqm(hard, axis=0),
+            color=colour,
+            linewidth=1.7,
+            marker=MARKERS[index],
+            markersize=5,
+            markevery=sorted({*range(offset, len(step), stride), len(step) - 1}),
+            zorder=3,
+        )
+        bottom = min(bottom, float(hard.min()), float(soft.min()))
+    top = max([1.0, *(float(np.max(a)) for r in results for a in (r.hard, r.soft))])
+    bottom = bottom if low is None else low
+    margin = 0.03 * (top - bottom)
+    axes.set_ylim(bottom - (margin if low is None else 0), top + margin)
+    axes.axhline(THRESHOLD, color=_INK, linewidth=0.9, linestyle=(0, (1, 2)), zorder=2)
+    if low is None:  # the closer view has a tick there
+        axes.annotate(
+        f"{THRESHOLD:g}", (0, THRESHOLD), xycoords=("axes fraction", "data"), xytext=(4, -3),
+        textcoords="offset points", va="top", color=_MUTED, fontsize=10,
+    )  # fmt: skip
+    last = max(int(r.step[-1]) for r in results)
+    axes.set_xlim(0, last * 1.02 if last else 1)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: human(v)))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_xlabel("training steps", color=_MUTED, fontsize=11)
+    axes.set_ylabel("score", color=_MUTED, fontsize=11)
+    names = ", ".join(r.learner for r in results)
+    return _svg(figure, f"Score over training steps, from {axes.get_ylim()[0]:.2f} to {top:.2f}, of {names}")
+
+
+# --- one decision, hidden target: strips along x ----------------------------------------------------------------------
+
+
+def choice_strips(results: Sequence[RunResult], colours: Mapping[str, str], *, width: int) -> str:
+    """Strips along x: the right operation, then what each learner picks, with marks below wherever that costs reward.
+
+    Args:
+        results: of one task of one decision.
+        colours: of the operations, see `operation_colours`.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    names, first = results[0].operations, results[0].picture
+    row, head, foot, left, right = 44, 66, 34, 8, 8
+    height = head + row * len(results) + foot
+    figure, axes = _canvas(width, height, left=left, right=right, top=0, bottom=foot)
+    low, high = _input_range(results)
+    axes.set_xlim(low, high)
+    axes.set_ylim(foot - height, 0)  # one unit is one pixel, so the layout below is in pixels from the top
+    per_x = (width - left - right) / (high - low)
+
+    axes.text(low, -4, "the right operation", va="top", fontsize=12, fontweight="bold", color=_INK)
+    runs = _draw_runs(axes, first.x, first.right[:, 0], names, colours, top=21, height=32, span=(low, high))
+    for start, end, index in runs:
+        name = names[index]
+        pixels = (end - start) * per_x
+        upright = 6.6 * len(name) + 4 > pixels
+        if pixels < 11 or (upright and 6.6 * len(name) > 40):
+            continue  # the legend names it
+        axes.text(
+            (start + end) / 2, -37, name, ha="center", va="center", rotation=90 if upright else 0,
+            rotation_mode="anchor", fontsize=9 if upright else 11, color=_readable_on(colours[name]),
+            parse_math=False,
+        )  # fmt: skip
+    for place, result in enumerate(results):
+        top, picture = head + row * place, result.picture
+        correct = on_target(picture)
+        axes.text(low, -top - 1, result.learner, va="top", fontsize=12, color=_INK, parse_math=False)
+        share = 100 * float(np.mean(~correct))
+        note = "all right" if share == 0 else f"{share:.1f}% wrong"
+        axes.text(high, -top - 1, note, va="top", ha="right", fontsize=12, color=_MUTED)
+        _draw_runs(axes, picture.x, picture.choice[:, 0], names, colours, top=top + 17, height=14, span=(low, high))
+        wrong = [(a, b) for a, b, is_wrong in _runs(picture.x, ~correct, (low, high)) if is_wrong]
+        axes.broken_barh([(a, max(b - a, 1.0 / per_x)) for a, b in wrong], (-top - 37, 5), facecolors=_INK, linewidth=0)
+    axes.set_yticks([])
+    axes.set_xlabel("x", color=_MUTED, fontsize=11, labelpad=0)
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(7))
+    return _svg(
+        figure, f"The right operation along x, and the choices of {', '.join(r.learner for r in results)}", True
+    )
+
+
+def _draw_runs(
+    axes: Axes,
+    x: np.ndarray,
+    values: np.ndarray,
+    names: Sequence[str],
+    colours: Mapping[str, str],
+    *,
+    top: float,
+    height: float,
+    span: tuple[float, float],
+) -> list[tuple[float, float, int]]:
+    """Draws a strip and returns its runs."""
+    runs = _runs(x, values, span)
+    axes.broken_barh(
+        [(start, end - start) for start, end, _ in runs],
+        (-top - height, height),
+        facecolors=[colours[names[index]] for _, _, index in runs],
+        linewidth=0,
+    )
+    return runs
+
+
+def _runs(x: np.ndarray, values: np.ndarray, span: tuple[float, float]) -> list[tuple[float, float, int]]:
+    """(start, end, value) of the stretches of x [N] with equal values [N], meeting halfway between neighbours."""
+    order = np.argsort(x, kind="stable")
+    x, values = np.asarray(x, np.float64)[order], np.asarray(values)[order]
+    changes = np.flatnonzero(values[1:] != values[:-1])
+    borders = [span[0], *((x[changes] + x[changes + 1]) / 2), span[1]]
+    return list(zip(borders[:-1], borders[1:], values[[0, *(changes + 1)]].tolist(), strict=True))
+
+
+def _input_range(results: Sequence[RunResult]) -> tuple[float, float]:
+    task, x = results[0].config.get("task"), results[0].picture.x
+    if isinstance(task, Mapping) and "low" in task and "high" in task:
+        return float(task["low"]), float(task["high"])
+    return float(x.min()), float(x.max())
+
+
+# --- the (x, y) plane -------------------------------------------------------------------------------------------------
+
+
+def choice_plane(
+    result: RunResult, colours: Mapping[str, str], limits: tuple[float, float], *, right: bool = False, width: int = 195
+) -> str:
+    """Episodes in the (x, y) plane, coloured by the operation: dots, and crosses where the choice costs reward.
+
+    Args:
+        result: of a task of one decision whose target is shown.
+        colours: of the operations, see `operation_colours`.
+        limits: of y.
+        right: draw the right operations in place of the learner's.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    picture, shown = result.picture, _evenly(len(result.picture.x))
+    operation = (picture.right if right else picture.choice)[shown, 0]
+    correct = np.ones(len(operation), bool) if right else on_target(picture)[shown]
+    figure, axes = _plane(result, limits, width)
+    face = np.array([colours[result.operations[index]] for index in operation])
+    x, y = picture.x[shown], picture.target[shown]
+    axes.scatter(x[correct], y[correct], s=5, c=face[correct], linewidths=0, rasterized=True)
+    axes.scatter(x[~correct], y[~correct], s=18, c=face[~correct], marker="x", linewidths=1.2, rasterized=True)
+    what = "The right operation" if right else f"What {result.learner} picks"
+    return _svg(figure, f"{what} for input x and target y")
+
+
+def reward_plane(result: RunResult, limits: tuple[float, float], *, width: int = 195) -> str:
+    """Episodes of a chain in the (x, y) plane, coloured by the reward that the learner reached.
+
+    Args:
+        result: of a task of several decisions.
+        limits: of y.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    picture, shown = result.picture, _evenly(len(result.picture.x))
+    shown = shown[np.argsort(-picture.reward[shown], kind="stable")]  # failures last, so on top
+    figure, axes = _plane(result, limits, width)
+    table = LinearSegmentedColormap.from_list("reward", REWARD_COLOURS)
+    axes.scatter(
+        picture.x[shown], picture.target[shown], s=6, c=picture.reward[shown], cmap=table, vmin=0, vmax=1,
+        linewidths=0, rasterized=True,
+    )  # fmt: skip
+    return _svg(figure, f"The reward that {result.learner} reaches from input x to target y")
+
+
+def plane_limits(results: Sequence[RunResult]) -> tuple[float, float]:
+    """The range of y that the planes of one task share."""
+    y = results[0].picture.target
+    return float(y.min()), float(y.max())
+
+
+def _plane(result: RunResult, limits: tuple[float, float], width: int) -> tuple[Figure, Axes]:
+    figure, axes = _canvas(width, width, left=33, right=11, top=20, bottom=32)
+    low, high = _input_range([result])
+    axes.set_xlim(low, high)
+    ends = np.arcsinh(limits)
+    margin = max(0.03 * (ends[1] - ends[0]), 0.05)
+    ends = np.sinh([ends[0] - margin, ends[1] + margin])
+    axes.set_yscale("asinh", linear_width=1.0)
+    axes.set_ylim(*ends)
+    wide = max(abs(ends)) > 30
+    marks = np.array([0, 1, 10, 100, 1000, 10**4, 10**6] if wide else [0, 1, 3, 10, 30])
+    marks = np.unique(np.concatenate([-marks, marks]))
+    axes.yaxis.set_major_locator(FixedLocator([float(m) for m in marks if ends[0] <= m <= ends[1]]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: human(v).replace("-", "\N{MINUS SIGN}")))
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 3, 5, 10]))
+    axes.set_xlabel("x", color=_MUTED, fontsize=11, labelpad=0)
+    axes.text(0, 1.03, "y", color=_MUTED, fontsize=11, ha="center", va="baseline", transform=axes.transAxes)
+    axes.grid(color=_GRID, linewidth=0.7)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def _evenly(count: int) -> np.ndarray:
+    """Indices [<= _MAX_POINTS] spread over `count` episodes."""
+    return np.unique(np.linspace(0, count - 1, min(count, _MAX_POINTS)).astype(int))
+
+
+# --- drawing ----------------------------------------------------------------------------------------------------------
+
+
+def _canvas(width: int, height: int, *, left: int, right: int, top: int, bottom: int) -> tuple[Figure, Axes]:
+    """A figure of so many CSS pixels with one pair of axes at these margins."""
+    figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+    FigureCanvasSVG(figure)
+    box = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
+    axes = figure.add_axes(box)
+    axes.patch.set_alpha(0)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(_MUTED)
+        spine.set_linewidth(0.8)
+    axes.tick_params(colors=_MUTED, labelsize=10.5, length=3, width=0.8)
+    return figure, axes
+
+
+def _readable_on(colour: str) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    luminance = sum(w * c**2.2 for w, c in zip((0.2126, 0.7152, 0.0722), (red, green, blue), strict=True))
+    return "#ffffff" if luminance < 0.2 else "#101010"
+
+
+def _svg(figure: Figure, label: str, crisp: bool = False) -> str:
+    """The figure as one SVG element to stand inside an HTML page: no prolog, no names of its own, no outside links."""
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "opselect"}):
+        figure.savefig(buffer, format="svg", dpi=_DENSITY, transparent=True, metadata={"Date": None})
+    text = buffer.getvalue().decode()
+    body = text[text.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>\s*", "", body, flags=re.DOTALL)
+    _, _, width, height = re.search(r'viewBox="([^"]+)"', body).group(1).split()  # type: ignore[union-attr]
+    body = body[body.index(">") + 1 : body.rindex("</svg>")]
+    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)  # it would style the whole page
+    # Ids would clash between the figures of a page.
+    prefix = "f" + hashlib.sha256(body.encode()).hexdigest()[:8]
+    body = re.sub(r'\bid="', f'id="{prefix}-', body)
+    body = re.sub(r'href="#', f'href="#{prefix}-', body)
+    body = body.replace("url(#", f"url(#{prefix}-")
+    for placeholder, variable in _PLACEHOLDERS.items():
+        body = body.replace(placeholder, variable)
+    title = label.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
+    sharp = ' shape-rendering="crispEdges"' if crisp else ""
+    size = f'viewBox="0 0 {width} {height}" style="max-width: {2 * float(width):g}px"'
+    return f'<svg {size} role="img" stroke-linejoin="round" aria-label="{title}"{sharp}>{body}</svg>'

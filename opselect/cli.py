@@ -69,7 +69,7 @@ def compare(
     seeds: Annotated[int | None, typer.Option(help="How many seeds train side by side.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps, instead of the preset's.")] = None,
     seed: Annotated[int, typer.Option(help="The first seed; the others follow it.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="At most a minute; nothing converges fully.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Four learners, 2 seeds, at most a minute.")] = False,
     full: Annotated[bool, typer.Option("--full", help="Every learner, 10 seeds, to convergence; 40 minutes.")] = False,
     out: Annotated[pathlib.Path, typer.Option(help="Where results are kept and continued.")] = pathlib.Path(
         "runs/compare"

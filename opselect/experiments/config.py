@@ -29,6 +29,7 @@ class RunConfig:
         steps: optimiser steps.
         points: E, how many evenly spread evaluations.
         held_out: N, how many held-out episodes each evaluation uses.
+        xla: whether the loop is compiled with XLA; not worth it for a few hundred steps.
     """
 
     name: str
@@ -38,6 +39,7 @@ class RunConfig:
     steps: int
     points: int = 20
     held_out: int = 2048
+    xla: bool = True
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
@@ -73,6 +75,7 @@ class RunConfig:
             "steps": self.steps,
             "points": self.points,
             "held_out": self.held_out,
+            "xla": self.xla,
         }
 
     @property
@@ -97,6 +100,8 @@ class Preset:
         steps: optimiser steps on tasks of one decision.
         chain_steps: optimiser steps on tasks of several decisions.
         summary: one line for help texts.
+        points: how many evaluations along training.
+        xla: whether loops are compiled with XLA.
     """
 
     learners: tuple[str, ...]
@@ -104,6 +109,8 @@ class Preset:
     steps: int
     chain_steps: int
     summary: str
+    points: int = 20
+    xla: bool = True
 
     def steps_for(self, task: Task) -> int:
         """The budget on this task."""
@@ -111,9 +118,17 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "default": Preset(HEADLINE, 5, 1500, 600, "six learners, 5 seeds, at most three minutes on 2 cores"),
-    "quick": Preset(HEADLINE, 2, 300, 100, "a look in under a minute: nothing converges, and 2 seeds prove nothing"),
-    "full": Preset(tuple(LEARNERS), 10, 6000, 6000, "every learner, 10 seeds, to convergence: up to 40 minutes"),
+    "default": Preset(HEADLINE, 5, 800, 400, "six learners, 5 seeds, at most three minutes on 2 cores"),
+    "quick": Preset(
+        ("exact", "reinforce-rloo", "soft-mixture", "gumbel-softmax-st"),
+        2,
+        200,
+        60,
+        "four learners, 2 seeds, in under a minute: a look that proves nothing",
+        points=10,
+        xla=False,
+    ),
+    "full": Preset(tuple(LEARNERS), 10, 4000, 5000, "every learner, 10 seeds, to convergence: up to 40 minutes"),
 }
 
 
@@ -138,5 +153,6 @@ def cells(
                 inapplicable[name, learner.name] = reason
                 continue
             budget = preset.steps_for(task) if steps is None else steps
-            runs.append(RunConfig(name, task, learner, tuple(range(first_seed, first_seed + count)), budget))
+            numbers = tuple(range(first_seed, first_seed + count))
+            runs.append(RunConfig(name, task, learner, numbers, budget, preset.points, xla=preset.xla))
     return runs, inapplicable

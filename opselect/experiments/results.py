@@ -9,14 +9,14 @@ import hashlib
 import json
 import os
 import pathlib
-import tempfile
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-__all__ = ["DamagedFileError", "Picture", "RunResult", "config_hash", "read_results", "write_atomically"]
+__all__ = ["RESULT", "DamagedFileError", "Picture", "RunResult", "config_hash", "read_results", "write_atomically"]
 
 RESULT = "result.npz"
 
@@ -31,18 +31,23 @@ def config_hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def write_atomically(path: pathlib.Path, write: Any) -> None:
-    """Calls ``write(file)`` on a new file beside `path` and moves it there in one step: readers see all or nothing."""
+def write_atomically(path: pathlib.Path, write: Any, *, durable: bool = True) -> None:
+    """Calls ``write(file)`` on a new file beside `path` and moves it there in one step: readers see all or nothing.
+
+    With `durable` it also survives a power cut; without, only the end of the process. It costs a wait for the disk.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    name = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)  # the user's umask applies
     try:
         with os.fdopen(handle, "wb") as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
-        pathlib.Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
 
 

@@ -15,7 +15,7 @@ from opselect.experiments.results import DamagedFileError, Picture, RunResult, w
 from opselect.learners.loop import Loop, loop_for
 from opselect_envs.tasks import State, Task, best_reward, observe, options, reward, step
 
-__all__ = ["Progress", "play", "run"]
+__all__ = ["Progress", "play", "prepare", "run"]
 
 Progress = Callable[[int, float], None]
 """Called after each chunk with the steps done and the mean hard score over seeds."""
@@ -57,6 +57,13 @@ def play(
     return np.stack(chosen, -1), reward(np, task, data, state), np.stack(right, -1)
 
 
+def prepare(config: RunConfig) -> Loop:
+    """The compiled loop of a configuration; while another one trains, a thread may call this ahead of `run`."""
+    loop = loop_for(config.task, config.learner, len(config.seeds), config.chunk, config.xla)
+    loop.warm(config.held_out)
+    return loop
+
+
 def run(config: RunConfig, folder: pathlib.Path, progress: Progress = lambda *_: None) -> RunResult:
     """Runs a configuration in its folder, or returns the result that is there already.
 
@@ -76,9 +83,10 @@ def run(config: RunConfig, folder: pathlib.Path, progress: Progress = lambda *_:
     settings = config.to_dict()
     write_atomically(folder / "config.json", lambda f: f.write(json.dumps(settings, indent=1, sort_keys=True).encode()))
 
-    began = time.perf_counter()
     task, seeds = config.task, config.seeds
-    loop = loop_for(task, config.learner, len(seeds), config.chunk)
+    loop = prepare(config)
+    compiling = loop.warm(config.held_out)
+    began = time.perf_counter() - compiling  # wherever and whenever it was compiled, this run needed it
     loop.restart(seeds)
     done, records, spent = _resume(loop, folder)
     while done < config.steps:
@@ -126,7 +134,7 @@ def _picture(config: RunConfig, loop: Loop) -> Picture:
 def _checkpoint(loop: Loop, folder: pathlib.Path, records: list[Any], seconds: float) -> None:
     curves = {f"curve/{i}": np.stack([np.broadcast_to(r[i], r[1].shape) for r in records]) for i in range(4)}
     arrays: dict[str, Any] = loop.state() | curves | {"seconds": np.array(seconds)}
-    write_atomically(folder / CHECKPOINT, lambda file: np.savez(file, **arrays))
+    write_atomically(folder / CHECKPOINT, lambda file: np.savez(file, **arrays), durable=False)
 
 
 def _resume(loop: Loop, folder: pathlib.Path) -> tuple[int, list[Any], float]:

@@ -23,6 +23,8 @@ class Learner:
         entropy: the weight of the policy's entropy in the objective, in units of the reward's scale. Without it policy
             gradients become certain too early and stall.
         temperature: of a relaxation, over training; None keeps the estimator's own.
+        row_clip: the largest norm of one decision's gradient in its logits, per row, or None. The slopes of exp or 1/x
+            make a relaxation's gradients heavy-tailed: without this a single row outweighs its batch.
         hidden: the policy network's hidden widths on tasks of one decision.
         rows: B, episodes per step and replica, on tasks of one decision.
         chain_hidden: the hidden widths on tasks of several decisions, which need a larger network.
@@ -32,10 +34,11 @@ class Learner:
     name: str
     estimator: Estimator
     summary: str
-    learning_rate: Schedule = field(default_factory=lambda: Schedule(5e-3, 5e-5, shape="cosine"))
+    learning_rate: Schedule = field(default_factory=lambda: Schedule(1e-2, 5e-5, shape="cosine"))
     entropy: Schedule = field(default_factory=lambda: Schedule(0.2, 0.0, until=0.7))
     temperature: Schedule | None = None
-    hidden: tuple[int, ...] = (64, 64)
+    row_clip: float | None = None
+    hidden: tuple[int, ...] = (128, 128)
     rows: int = 256
     chain_hidden: tuple[int, ...] = (128, 128, 128)
     chain_rows: int = 128

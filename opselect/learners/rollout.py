@@ -51,6 +51,16 @@ def _branch(state: State, choices: Options, factor: int) -> tuple[State, Options
     return State(*map(repeat, state)), Options(*map(repeat, choices))
 
 
+def _clip_gradient(logits: Tensor, norm: float) -> Tensor:
+    """The same logits [..., B, K]; on the way back the gradient of a mean over B rows is clipped row by row."""
+
+    @tf.custom_gradient
+    def identity(x: Tensor) -> Any:
+        return tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, norm / x.shape[-2], axes=[-1])
+
+    return identity(logits)
+
+
 def rollout(
     policy: Callable[[Tensor], Tensor],
     estimator: Any,
@@ -60,6 +70,7 @@ def rollout(
     start: State,
     seeds: Tensor,
     critic: Callable[[Tensor], Tensor] | None = None,
+    clip: float | None = None,
 ) -> Rollout:
     """Plays episodes from `start` to their end.
 
@@ -72,16 +83,22 @@ def rollout(
         start: episodes [R, B].
         seeds: [R, 2].
         critic: observations -> predicted losses [S, R, B], for estimators with `needs_value`.
+        clip: the largest norm over K of a loss's gradient in one decision's logits, or None.
     """
     state = State(*(x[None] for x in start))
     proposals: list[Proposal] = []
     entropy = tf.zeros_like(start.value)
     for decision in range(task.horizon):
         choices = options(xp, task, data, state.value)
-        observations = observe(xp, task, data, state, decision)
+        # What is seen of a state carries no gradient back to earlier choices: Fourier features would multiply it by up
+        # to pi * 2**F at each decision and drown the part that goes through the operations.
+        seen = state._replace(value=tf.stop_gradient(state.value))
+        observations = observe(xp, task, data, seen, decision)
         logits = policy(observations)
         if task.mask_actions:
             logits = mask_logits(logits, choices.available)
+        if clip is not None:
+            logits = _clip_gradient(logits, clip)
         log_p = tf.nn.log_softmax(logits)
         spread = -tf.reduce_sum(tf.exp(log_p) * log_p, -1)
         entropy += tf.reduce_sum(occupancy(proposals) * spread, 0) / task.horizon

@@ -6,7 +6,12 @@ from opselect.estimators import Exact, LeaveOneOut, MovingAverageReinforce, Rein
 from opselect.learners.base import Learner
 
 LEARNERS = (
-    Learner("exact", Exact(), "every operation weighted by its probability: the reference, at K evaluations"),
+    Learner(
+        "exact",
+        Exact(),
+        "every operation weighted by its probability: the reference, at K evaluations",
+        chain_rows=32,  # each row is K**T paths
+    ),
     Learner("reinforce", Reinforce(), "one sample, no baseline"),
     Learner("reinforce-ema", MovingAverageReinforce(), "one sample, the moving average of past losses as baseline"),
     Learner("reinforce-value", ValueReinforce(), "one sample, a learned value network as baseline"),

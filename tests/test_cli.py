@@ -1,0 +1,138 @@
+"""The command line as a user meets it: listings, a small comparison, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from opselect.cli import _gather_lists
+
+ROOT = pathlib.Path(__file__).parents[1]
+OPSELECT = [sys.executable, "-c", "from opselect.cli import main; main()"]
+
+
+def opselect(*arguments, cwd=None, status=0):
+    environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+    done = subprocess.run(
+        [*OPSELECT, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=environment, check=False
+    )
+    assert done.returncode == status, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.parametrize("command", ["compare", "train", "tasks", "learners", "envs"])
+def test_every_command_has_help(command):
+    assert "Usage: opselect" in opselect(command, "--help").stdout
+
+
+def test_listings():
+    assert "OpChain" in opselect("tasks").stdout
+    shown = opselect("learners").stdout
+    from opselect.learners import LEARNERS
+
+    assert all(name in shown for name in LEARNERS)
+    assert "opselect_envs:opselect/ScalarOpGoal-v0" in opselect("envs").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["compare", "--tasks", "scalarop-goal"],
+            "--tasks: unknown name 'scalarop-goal'; did you mean 'ScalarOpGoal'?",
+        ),
+        (["compare", "--learners", "reinforce-loo"], "unknown name 'reinforce-loo'; did you mean 'reinforce-rloo'?"),
+        (["compare", "--quick", "--full"], "--quick and --full exclude each other"),
+        (["compare", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
+        (["compare", "--out", str(ROOT / "README.md" / "x")], "README.md is a file, not a folder"),
+        (["train"], "give either --task or --env"),
+        (["train", "--task", "OpChian"], "did you mean 'OpChain'?"),
+        (["train", "--env", "CartPole-v1", "--learner", "soft-mixture"], "'soft-mixture' can't learn"),
+        (["train", "--env", "CartPole-v9"], "nearest known id is 'CartPole-v1'"),
+        (["train", "--env", "Pendulum-v1"], "only Discrete can be trained here"),
+        (["train", "--task", "ScalarOp", "--out", "policy.h5"], "--out: must end in .keras, got 'policy.h5'"),
+    ],
+)
+def test_mistakes_get_one_clear_line(arguments, message):
+    done = opselect(*arguments, status=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_unknown_command_or_option_names_the_nearest():
+    assert "compare" in opselect("compair", status=2).stderr
+    assert "--seeds" in opselect("compare", "--seed_count", "3", status=2).stderr
+
+
+def test_list_options_take_words_commas_and_repetition():
+    assert _gather_lists(["compare", "--tasks", "A", "B", "--seeds", "3"]) == [
+        *("compare", "--tasks", "A,B", "--seeds", "3")
+    ]
+    assert _gather_lists(["--tasks", "A,B", "--tasks", "C"]) == ["--tasks", "A,B", "--tasks", "C"]
+    assert _gather_lists(["--learners", "a", "b", "c"]) == ["--learners", "a,b,c"]
+
+
+def without_seconds(summary):
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in summary["rows"]]
+
+
+def test_a_small_comparison_end_to_end(tmp_path):
+    """Two runs of one seed agree bit for bit, and a third into the first's folder runs nothing again."""
+    arguments = [
+        "compare",
+        "--tasks",
+        "ScalarOp",
+        "--learners",
+        "exact",
+        "soft-mixture",
+        "--seeds",
+        "2",
+        "--steps",
+        "60",
+    ]
+    shown = opselect(*arguments, "--out", tmp_path / "a").stdout
+    assert re.search(r"exact\s+0\.9\d\d", shown)
+    assert "Traceback" not in shown
+    opselect(*arguments, "--out", tmp_path / "b")
+    first, second = ((tmp_path / d / "summary.json").read_bytes() for d in "ab")
+    rows = json.loads(first)["rows"]
+    assert without_seconds(json.loads(second)) == without_seconds(json.loads(first))
+    curves = [(tmp_path / d / "curves.csv").read_bytes() for d in "ab"]
+    assert curves[0] == curves[1]
+    opselect(*arguments, "--out", tmp_path / "a")
+    assert (tmp_path / "a" / "summary.json").read_bytes() == first
+
+    assert [(r["task"], r["learner"], r["seeds"]) for r in rows] == [
+        ("ScalarOp", "exact", 2),
+        ("ScalarOp", "soft-mixture", 2),
+    ]
+    table = pd.read_csv(tmp_path / "a" / "curves.csv")
+    assert list(table.columns) == ["task", "learner", "seed", "step", "evaluations", "hard_score", "soft_score"]
+    last = table[(table.learner == "exact") & (table.step == 60)]
+    assert rows[0]["hard_score"]["iqm"] == pytest.approx(last.hard_score.mean())
+    assert rows[0]["evaluations"] == 60 * 256 * 10
+    assert 0.5 < rows[0]["hard_score"]["iqm"] < 1.0
+    assert np.isfinite(rows[1]["gap"]["iqm"])
+    assert "soft-mixture" in (tmp_path / "a" / "report.html").read_text()
+
+
+def test_training_a_task_says_its_score_last(tmp_path):
+    done = opselect("train", "--task", "ScalarOp", "--steps", 60, "--seed", 3, "--out", tmp_path / "p.keras")
+    assert re.fullmatch(r"score 0\.\d{4}", done.stdout.strip().splitlines()[-1])
+    assert (tmp_path / "p.keras").exists()
+    assert done.stderr == ""
+
+
+def test_training_an_environment_says_its_return_last(tmp_path):
+    done = opselect("train", "--env", "CartPole-v1", "--learner", "reinforce-value", "--steps", 2000)
+    assert re.fullmatch(r"return \d+\.\d", done.stdout.strip().splitlines()[-1])
+    assert done.stderr == ""

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _SUBMODULES = ("comparison", "estimators", "experiments", "learners", "numerics", "policy", "random", "report")
 
-__all__ = ["__version__", *_SUBMODULES]
+__all__ = ["__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +22,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_SUBMODULES])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import pathlib
 import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
@@ -39,6 +41,13 @@ def _known(option: str, names: Iterable[str] | None, valid: Iterable[str]) -> li
     if not found:
         raise Mistake(f"{option}: needs at least one name; known: {', '.join(valid)}")
     return list(dict.fromkeys(found))
+
+
+def _one(option: str, name: str, valid: Iterable[str]) -> None:
+    """Checks the name of an option that takes one."""
+    if "," in name:
+        raise Mistake(f"{option}: takes one name, got {name!r}")
+    _known(option, [name], valid)
 
 
 def _positive(option: str, value: int | None, least: int = 1) -> None:
@@ -101,9 +110,14 @@ def compare(
     runs, inapplicable = cells(
         task_names, _known("--learners", learners, LEARNERS), preset, seeds=seeds, first_seed=seed, steps=steps
     )
-    results, problems = run_all(runs, out / "cells", console)
+    try:
+        results, failures = run_all(runs, out / "cells", console)
+    except KeyboardInterrupt:
+        console.print("interrupted; run the same command again to continue")
+        raise
     command = shlex.join(["opselect", *sys.argv[1:]])
-    summary = write_files(out, results, inapplicable, command, versions(), problems)
+    problems = list(failures.values())
+    summary = write_files(out, results, inapplicable | failures, command, versions(), problems)
     print_table(summary, console)
     for problem in problems:
         console.print(f"note: {problem}", highlight=False, markup=False, soft_wrap=True)
@@ -132,17 +146,21 @@ def train(
         raise Mistake("give either --task or --env")
     _positive("--steps", steps)
     _positive("--seed", seed, least=0)
-    if out is not None and out.suffix != ".keras":
-        raise Mistake(f"--out: must end in .keras, got {out.name!r}; the nearest is {out.stem + '.keras'!r}")
+    if out is not None:
+        if out.suffix != ".keras":
+            raise Mistake(f"--out: must end in .keras, got {out.name!r}; the nearest is {out.stem + '.keras'!r}")
+        if out.is_dir():
+            raise Mistake(f"--out: {out} is a folder")
+        _writable(out.parent)
     if task is not None:
         from opselect_envs.tasks import TASKS
 
-        _known("--task", [task], TASKS)
+        _one("--task", task, TASKS)
     console = _console()
     _load_tensorflow(console)
     from opselect.learners import LEARNERS
 
-    _known("--learner", [learner], LEARNERS)
+    _one("--learner", learner, LEARNERS)
     if task is not None:
         _train_task(console, task, learner, steps, seed, out)
     else:
@@ -154,15 +172,18 @@ def _train_task(console: Any, task: str, learner: str, steps: int | None, seed: 
 
     from opselect.experiments.config import PRESETS, cells
     from opselect.experiments.many import run_all
+    from opselect.experiments.run import POLICY
 
     runs, inapplicable = cells([task], [learner], PRESETS["default"], seeds=1, first_seed=seed, steps=steps)
     for reason in inapplicable.values():
         raise Mistake(f"--learner: {learner!r} does not apply to {task}: {reason}")
     with tempfile.TemporaryDirectory() as folder:
-        results, _ = run_all(runs, pathlib.Path(folder), console)
+        results, failures = run_all(runs, pathlib.Path(folder), console)
+        for reason in failures.values():
+            raise Mistake(reason)
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
-            (pathlib.Path(folder) / runs[0].folder / "policy.keras").replace(out)
+            shutil.move(pathlib.Path(folder) / runs[0].folder / POLICY, out)
     (result,) = results
     console.print(f"optimal {100 * result.optimal[0, -1]:.1f}% of held-out episodes", highlight=False)
     console.print(f"score {result.hard[0, -1]:.4f}", highlight=False)
@@ -171,11 +192,12 @@ def _train_task(console: Any, task: str, learner: str, steps: int | None, seed: 
 def _train_environment(
     console: Any, env: str, learner: str, steps: int | None, seed: int, out: pathlib.Path | None
 ) -> None:
+    from opselect.learners.base import TrainingDivergedError
     from opselect.learners.environment import EnvironmentMismatchError, train_environment
 
     try:
         trained = train_environment(env, learner, seed=seed, steps=steps, console=console)
-    except EnvironmentMismatchError as error:
+    except (EnvironmentMismatchError, TrainingDivergedError) as error:
         raise Mistake(str(error)) from error
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -242,6 +264,8 @@ def _writable(out: pathlib.Path) -> None:
     existing = next(p for p in (out, *out.parents) if p.exists())
     if not existing.is_dir():
         raise Mistake(f"--out: {existing} is a file, not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise Mistake(f"--out: {existing} can't be written to")
 
 
 def _gather_lists(arguments: Sequence[str]) -> list[str]:
@@ -265,6 +289,3 @@ def main() -> None:
     except Mistake as mistake:
         print(f"opselect: {mistake}", file=sys.stderr)
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        print("opselect: interrupted; run the same command again to continue", file=sys.stderr)
-        raise SystemExit(130) from None

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from opselect._tensorflow import tf
-from opselect_envs.operations import InvalidOperationError, Operation, check_operation, evaluate, probes
+from opselect_envs.operations import (
+    InvalidOperationError,
+    Operation,
+    check_operation,
+    evaluate,
+    first_point,
+    probe_points,
+)
 
 __all__ = ["check_gradient", "xp"]
 
@@ -90,9 +97,7 @@ def check_gradient(operation: Operation) -> Operation:
         InvalidOperationError: names the operation and the offending x.
     """
     check_operation(operation)
-    points = [probes()]
-    if operation.arity == 2:
-        points = [grid.ravel() for grid in np.meshgrid(points[0], points[0], indexing="ij")]
+    points = probe_points(operation.arity)
     inputs = [tf.constant(p) for p in points]
     with tf.GradientTape() as tape:
         for x in inputs:
@@ -107,9 +112,8 @@ def check_gradient(operation: Operation) -> Operation:
     for what, result in [("value", value), *(("gradient", g) for g in gradients)]:
         wrong = ~np.isfinite(result.numpy())
         if wrong.any():
-            first = int(np.flatnonzero(wrong)[0])
-            where = ", ".join(f"{n} = {float(p[first])!r}" for n, p in zip("xy", points, strict=False))
             raise InvalidOperationError(
-                f"operation {operation.name!r}: its domain admits {where}, where its {what} is not finite"
+                f"operation {operation.name!r}: its domain admits {first_point(points, wrong)},"
+                f" where its {what} is not finite"
             )
     return operation

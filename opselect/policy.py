@@ -17,6 +17,7 @@ __all__ = [
     "InvalidLogitsError",
     "StackedDense",
     "build_network",
+    "check_choice",
     "distribution",
     "mask_logits",
     "network_output",
@@ -178,16 +179,16 @@ def distribution(logits: Tensor, mask: Tensor | None = None) -> Any:
         ValueError: mask and logits differ in their last axis.
     """
     logits = tf.convert_to_tensor(logits)
-    if mask is not None:
-        mask = tf.cast(mask, tf.bool)
-        if mask.shape[-1] != logits.shape[-1]:
-            raise ValueError(f"mask {mask.shape} and logits {logits.shape} must agree in their last axis, K operations")
+    allowed: Any = None if mask is None else tf.cast(mask, tf.bool)
+    if allowed is not None and allowed.shape[-1] != logits.shape[-1]:
+        raise ValueError(f"mask {allowed.shape} and logits {logits.shape} must agree in their last axis, K operations")
     if tf.executing_eagerly():
-        _check_logits(logits, mask)
-    return tfp.distributions.Categorical(logits=mask_logits(logits, mask))
+        check_choice(logits, allowed)
+    return tfp.distributions.Categorical(logits=mask_logits(logits, allowed))
 
 
-def _check_logits(logits: Tensor, mask: Tensor | None) -> None:
+def check_choice(logits: Tensor, mask: Tensor | None) -> None:
+    """Raises InvalidLogitsError where `distribution` must not be sampled from: logits [..., K] and mask as there."""
     values = np.asarray(logits, np.float64)
     considered = np.ones(values.shape, bool) if mask is None else np.broadcast_to(np.asarray(mask), values.shape)
     if not considered.any(-1).all():

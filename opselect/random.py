@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from opselect._tensorflow import tf
 
 __all__ = ["as_seed", "fold_in", "gumbel", "sample_one_hot", "substream", "threefry", "uniform"]
@@ -27,7 +29,8 @@ def as_seed(seed: int | Sequence[int] | Tensor) -> Tensor:
     Raises:
         ValueError: `seed` is neither.
     """
-    if isinstance(seed, int):
+    if isinstance(seed, int | np.integer):
+        seed = int(seed)
         return tf.constant([seed & 0x7FFFFFFF, (seed >> 31) & 0x7FFFFFFF], tf.int32)
     pairs: Any = tf.cast(tf.convert_to_tensor(seed), tf.int32)
     if pairs.shape.rank not in (1, 2) or pairs.shape[-1] != 2:

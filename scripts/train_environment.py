@@ -22,4 +22,4 @@ def main(env_id: str = "CartPole-v1", steps: int = 100_000) -> float:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if len(sys.argv) > 1 else "CartPole-v1")

@@ -24,7 +24,7 @@ LAYERS = [
     {"opselect.experiments"},
     {"opselect.comparison"},
     {"opselect.report"},
-    {"opselect.cli"},
+    {"opselect.cli", "opselect.__main__"},
 ]
 WITHOUT_TENSORFLOW = ("opselect_envs", "opselect.comparison", "opselect.report", "opselect.experiments.results")
 

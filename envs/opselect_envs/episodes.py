@@ -76,6 +76,8 @@ def task_with(task: str | Task, parameters: dict[str, Any]) -> Task:
             raise InvalidTaskError(
                 f"unknown parameter {name}={value!r}; did you mean {near!r}? Known: {', '.join(known)}"
             )
+    if base.rule is None and parameters.get("rule") is not None:
+        parameters = {"regions": Task.regions, **parameters}  # a task without a rule counts one region
     return replace(base, **parameters) if parameters else base
 
 

@@ -30,6 +30,8 @@ __all__ = [
     "as_operations",
     "check_operation",
     "evaluate",
+    "first_point",
+    "probe_points",
     "probes",
 ]
 
@@ -243,7 +245,11 @@ def as_operation(operation: str | Operation) -> Operation:
         InvalidOperationError: the name is unknown (the nearest known name is suggested), or the operation is wrong.
     """
     if isinstance(operation, Operation):
-        if OPERATIONS.get(operation.name) is not operation:
+        if operation.name in OPERATIONS and OPERATIONS[operation.name] is not operation:
+            raise InvalidOperationError(
+                f"operation {operation.name!r}: the catalogue has that name; give yours another"
+            )
+        if operation.name not in OPERATIONS:
             check_operation(operation)
         return operation
     if operation not in OPERATIONS:
@@ -260,8 +266,8 @@ def as_operations(operations: Iterable[str | Operation], *, arity: int | None = 
     Raises:
         InvalidOperationError: an unknown or wrong operation, fewer than two, a repeated name, or a wrong arity.
     """
-    if isinstance(operations, str):
-        raise InvalidOperationError(f"operations must be a sequence of operations, got the string {operations!r}")
+    if isinstance(operations, str) or not isinstance(operations, Iterable):
+        raise InvalidOperationError(f"operations must be a sequence of operations, got {operations!r}")
     found = tuple(as_operation(operation) for operation in operations)
     names = [operation.name for operation in found]
     if len(found) < 2:
@@ -292,7 +298,15 @@ def probes() -> np.ndarray:
     return np.unique(values)
 
 
-def _bad_point(operation: Operation, points: Sequence[np.ndarray], bad: np.ndarray) -> str:
+def probe_points(arity: int) -> list[np.ndarray]:
+    """`probes` for one operand, or all pairs of them for two: `arity` arrays [N]."""
+    if arity == 1:
+        return [probes()]
+    return [grid.ravel() for grid in np.meshgrid(probes(), probes(), indexing="ij")]
+
+
+def first_point(points: Sequence[np.ndarray], bad: np.ndarray) -> str:
+    """The first bad point, as it is shown in a message."""
     first = int(np.flatnonzero(bad)[0])
     return ", ".join(f"{name} = {float(p[first])!r}" for name, p in zip("xy", points, strict=False))
 
@@ -314,9 +328,7 @@ def check_operation(operation: Operation) -> Operation:
         raise InvalidOperationError(
             f"{label}: anchor and fill must be finite, got {operation.anchor!r} and {operation.fill!r}"
         )
-    points = [probes()]
-    if operation.arity == 2:
-        points = [grid.ravel() for grid in np.meshgrid(points[0], points[0], indexing="ij")]
+    points = probe_points(operation.arity)
     with np.errstate(all="ignore"):
         try:
             defined = operation.domain(np, *points)
@@ -329,7 +341,7 @@ def check_operation(operation: Operation) -> Operation:
             raise InvalidOperationError(f"{label}: its anchor {operation.anchor!r} is outside its own domain")
         admitted = defined & ~np.logical_and.reduce([np.isfinite(p) for p in points])
         if np.any(admitted):
-            where = _bad_point(operation, points, admitted)
+            where = first_point(points, admitted)
             raise InvalidOperationError(f"{label}: its domain admits {where}, which is not a finite number")
         inside = [p[defined] for p in points]
         try:
@@ -342,13 +354,13 @@ def check_operation(operation: Operation) -> Operation:
             )
         wrong = ~np.isfinite(value)
         if np.any(wrong):
-            where = _bad_point(operation, inside, wrong)
+            where = first_point(inside, wrong)
             raise InvalidOperationError(
                 f"{label}: its domain admits {where}, where its value is {float(value[wrong][0])}"
             )
         singular = _singular(operation, inside)
         if np.any(singular):
-            where = _bad_point(operation, inside, singular)
+            where = first_point(inside, singular)
             raise InvalidOperationError(f"{label}: its domain admits {where}, where its gradient is not finite")
     return operation
 

@@ -33,6 +33,8 @@ __all__ = [
     "Task",
     "as_task",
     "best_reward",
+    "branches",
+    "can_enumerate",
     "noisy_reward",
     "observe",
     "one_hot",
@@ -119,8 +121,8 @@ class Task:
 
     def __post_init__(self) -> None:
         set_ = functools.partial(object.__setattr__, self)
-        set_("operations", tuple(self.operations) if not isinstance(self.operations, str) else self.operations)
         set_("ops", as_operations(self.operations, arity=1))
+        set_("operations", tuple(self.operations))
         _require_number("low", self.low)
         _require_number("high", self.high)
         if not np.float32(self.low) < np.float32(self.high):
@@ -142,12 +144,18 @@ class Task:
         if self.rule is not None and not isinstance(self.rule, int | np.integer):
             if isinstance(self.rule, str) or not isinstance(self.rule, Sequence):
                 raise InvalidTaskError(f"rule must be a seed, a sequence of operation names or None, got {self.rule!r}")
+            if not len(self.rule):
+                raise InvalidTaskError("rule must name at least one operation, got none")
             set_("rule", tuple(self.rule))
             set_("regions", len(self.rule))
         elif self.rule is None:
             set_("regions", 1)
         elif self.rule < 0:
             raise InvalidTaskError(f"rule must be a seed >= 0, got {self.rule!r}; the nearest valid one is 0")
+        if self.rule is None and not self.goal:
+            raise InvalidTaskError(
+                "rule must be a seed or operation names when goal is False: nothing shows the target"
+            )
         if self.rule is not None and self.horizon > 1:
             raise InvalidTaskError(f"rule must be None with horizon {self.horizon}: a chain's targets are drawn")
         self.rule_indices()
@@ -210,16 +218,27 @@ class Task:
     def expected_rewards(self, rows: int = 4096, *, noise: bool = True) -> dict[str, float]:
         """The expected rewards of the oracle and of a uniform-random agent, with the reward noise or without.
 
-        By quasi-Monte-Carlo quadrature over x and the target with `rows` points; the K**T choices are enumerated. A
-        uniform-random agent picks among the available operations if `mask_actions`, else among all.
+        By quasi-Monte-Carlo quadrature over x and the target with `rows` points; the K**T choices are enumerated, or
+        sampled (standard error below 0.002) where they are more than 100,000. A uniform-random agent picks among the
+        available operations if `mask_actions`, else among all.
         """
         clean = {"oracle": 1.0, "random": _random_reward_of(self, rows)}
         replaced = self.reward_noise if noise else 0.0
         return {agent: (1 - replaced) * expected + replaced / 2 for agent, expected in clean.items()}
 
     def score(self, mean_reward: Array, rows: int = 4096, *, noise: bool = True) -> Array:
-        """A mean reward [...] normalised so that 0 is the uniform-random agent and 1 the oracle."""
+        """A mean reward [...] normalised so that 0 is the uniform-random agent and 1 the oracle.
+
+        Raises:
+            InvalidTaskError: nothing can be told apart, because a uniform-random agent does as well as the oracle.
+        """
         expected = self.expected_rewards(rows, noise=noise)
+        if expected["oracle"] - expected["random"] < 1e-6:
+            raise InvalidTaskError(
+                f"the oracle and a uniform-random agent both expect the reward {expected['oracle']:g}, so no score can"
+                f" be given: the operations {list(self.names)} agree on [{self.low:g}, {self.high:g}], or reward_noise"
+                f" ({self.reward_noise:g}) hides all of it"
+            )
         return (mean_reward - expected["random"]) / (expected["oracle"] - expected["random"])
 
     def to_dict(self) -> dict[str, Any]:
@@ -335,14 +354,20 @@ def start(xp: Any, task: Task, data: Mapping[str, Array], uniforms: Array) -> tu
         if decision:
             choices = options(xp, task, data, y)
         chosen = likely * choices.available
-        if xp is not np or task.rule is None:  # else one operation is left, and NumPy is spared the draw
-            # Inverse transform over the operations that the rule allows and the state permits.
-            cumulative = _cumulative(xp, chosen)
-            draw = uniforms[..., 1 + decision] * cumulative[..., -1]
-            below = _as_float(xp, cumulative <= draw[..., None])
-            chosen = xp.concatenate([xp.ones_like(below[..., :1]), below[..., :-1]], -1) - below
+        some = xp.sum(chosen, -1) > 0
+        if xp is not np or task.rule is None or not some.all():  # else one is left, and NumPy is spared the draw
+            # Where the rule's operation has a hole finer than `Task` can see, any available one sets the target.
+            allowed = xp.where(some[..., None], chosen, choices.available)
+            chosen = _draw(xp, allowed, uniforms[..., 1 + decision])
         y = xp.sum(chosen * choices.values, -1)
     return State(x, y, xp.ones_like(x)), first
+
+
+def _draw(xp: Any, weights: Array, uniforms: Array) -> Array:
+    """One-hots [..., K] drawn in proportion to weights [..., K] of 0 and 1, by inverse transform of draws [...]."""
+    cumulative = _cumulative(xp, weights)
+    below = _as_float(xp, cumulative <= (uniforms * cumulative[..., -1])[..., None])
+    return xp.concatenate([xp.ones_like(below[..., :1]), below[..., :-1]], -1) - below
 
 
 def _rule_rows(xp: Any, data: Mapping[str, Array], x: Array) -> Array:
@@ -475,21 +500,35 @@ def _lookahead(task: Task, data: Mapping[str, Array], state: State, remaining: i
     if remaining == 0:
         return reward(np, task, data, state)
     choices = options(np, task, data, state.value)
-    children = State(
+    values = _lookahead(task, data, branches(state, choices), remaining - 1, best)
+    if best:
+        return values.max(-1)
+    weights = _random_weights(task, choices)
+    return (values * weights).sum(-1) / weights.sum(-1)
+
+
+def branches(state: State, choices: Options) -> State:
+    """The K states [..., K] that one decision can lead to; NumPy only."""
+    return State(
         choices.values,
         np.broadcast_to(state.target[..., None], choices.values.shape),
         state.alive[..., None] * choices.available,
     )
-    values = _lookahead(task, data, children, remaining - 1, best)
-    if best:
-        return values.max(-1)
-    weights = choices.available if task.mask_actions else np.ones_like(choices.available)
-    return (values * weights).sum(-1) / weights.sum(-1)
+
+
+def _random_weights(task: Task, choices: Options) -> np.ndarray:
+    """[..., K]: 1 for each operation that the uniform-random agent may pick."""
+    return choices.available if task.mask_actions else np.ones_like(choices.available)
+
+
+def can_enumerate(task: Task, remaining: int) -> bool:
+    """Whether the K**remaining paths are few enough for `best_reward` and `random_reward`."""
+    return len(task.ops) ** remaining <= _LOOKAHEAD_CAP
 
 
 def _check_lookahead(task: Task, remaining: int) -> None:
-    paths = len(task.ops) ** remaining
-    if paths > _LOOKAHEAD_CAP:
+    if not can_enumerate(task, remaining):
+        paths = len(task.ops) ** remaining
         raise InvalidTaskError(f"horizon: {len(task.ops)}**{remaining} = {paths} paths are too many to enumerate")
 
 
@@ -507,6 +546,8 @@ def random_reward(task: Task, data: Mapping[str, Array], state: State, remaining
 
 @functools.lru_cache(maxsize=256)
 def _random_reward_of(task: Task, rows: int) -> float:
+    if not can_enumerate(task, task.horizon):
+        return _random_play(task, max(rows, 1 << 16))
     data, start = task.data(), task.held_out(rows)
     block = max(1, 2_000_000 // len(task.ops) ** task.horizon)
     parts = [
@@ -514,6 +555,17 @@ def _random_reward_of(task: Task, rows: int) -> float:
         for i in range(0, rows, block)
     ]
     return float(np.concatenate(parts).astype(np.float64).mean())
+
+
+def _random_play(task: Task, rows: int) -> float:
+    """The uniform-random agent's mean reward over `rows` simulated episodes."""
+    rng, data = np.random.default_rng(0), task.data()
+    state = task.held_out(rows)
+    for _ in range(task.horizon):
+        choices = options(np, task, data, state.value)
+        picks = _draw(np, _random_weights(task, choices), rng.random(rows, np.float32))
+        state = step(np, choices, state, picks)
+    return float(reward(np, task, data, state).astype(np.float64).mean())
 
 
 # --- the standard tasks -----------------------------------------------------------------------------------------------

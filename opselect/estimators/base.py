@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from opselect._tensorflow import tf, tfp
+from opselect.random import sample_one_hot
 
 __all__ = [
     "Estimator",
@@ -53,12 +54,15 @@ class Proposal:
         value: what a learned baseline predicts for the loss: [...] or [S', ...]; set by the caller for estimators with
             `needs_value`.
         enumerated: whether `weights` lists every outcome once instead of samples.
+        samples: how many of the S trajectories, from the first on, follow the policy; the others are probes, such as
+            the greedy one. None: all.
     """
 
     weights: Tensor
     logits: Tensor
     value: Tensor | None = None
     enumerated: bool = False
+    samples: int | None = None
 
 
 @runtime_checkable
@@ -126,6 +130,24 @@ def check_losses(losses: Tensor, proposals: Sequence[Proposal]) -> None:
         )
 
 
+def check_samples(samples: Any, least: int = 1) -> None:
+    """Checks a number of samples.
+
+    Raises:
+        ValueError: names the value.
+    """
+    if not isinstance(samples, int) or samples < least:
+        raise ValueError(f"samples must be an integer >= {least}, got {samples!r}; the nearest valid value is {least}")
+
+
+def draw_one_hots(logits: Tensor, seed: Tensor, samples: int, decision: int) -> Tensor:
+    """One-hots [S, ..., D, K]: S fresh ones at the first decision, one per trajectory at later ones."""
+    check_logits(logits, seed, decision)
+    if decision:
+        return sample_one_hot(categorical(logits), seed, None, axis=1)
+    return sample_one_hot(categorical(logits), seed, samples)
+
+
 def categorical(logits: Tensor) -> Any:
     """The distribution that operations are drawn from: a `tfp.distributions.Categorical` of the logits."""
     return tfp.distributions.Categorical(logits=logits)
@@ -151,11 +173,14 @@ def joint_log_prob(proposals: Sequence[Proposal]) -> Tensor:
 
 
 def occupancy(proposals: Sequence[Proposal]) -> Tensor | float:
-    """How much each trajectory so far counts in an average over trajectories: [S', ...] or a number; sums to 1."""
+    """How much each trajectory so far counts in an average over trajectories: [S', ...] or 1; sums to 1 over S'."""
     reach: Tensor | None = None
     for p in proposals:
         if not p.enumerated:
-            return 1.0 / p.weights.shape[0]
+            s = p.weights.shape[0]
+            counted = s if p.samples is None else p.samples
+            share = tf.constant([1.0 / counted] * counted + [0.0] * (s - counted))
+            return tf.reshape(share, [s] + [1] * (p.weights.shape.rank - 3))
         here = tf.exp(tf.stop_gradient(log_prob(p)))
         reach = here if reach is None else here * tf.repeat(reach, here.shape[0] // reach.shape[0], axis=0)
     return 1.0 if reach is None else reach

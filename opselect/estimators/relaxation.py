@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, check_logits, check_losses
+from opselect.estimators.base import Proposal, check_logits, check_losses, check_samples
 from opselect.random import gumbel
 
 __all__ = ["GumbelSoftmax", "SoftMixture", "check_temperature", "gumbel_softmax", "mean_loss"]
@@ -97,6 +97,7 @@ class GumbelSoftmax:
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
+        check_samples(self.samples)
 
     def evaluations(self, operations: int, decisions: int) -> int:
         """S."""

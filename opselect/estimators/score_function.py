@@ -15,29 +15,15 @@ from opselect._tensorflow import tf
 from opselect.estimators.base import (
     InvalidShapeError,
     Proposal,
-    categorical,
-    check_logits,
     check_losses,
+    check_samples,
+    draw_one_hots,
     score_function_surrogate,
 )
-from opselect.random import sample_one_hot
 
 __all__ = ["LeaveOneOut", "MovingAverageReinforce", "Reinforce", "SelfCritical", "ValueReinforce"]
 
 Tensor = Any
-
-
-def _positive(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-
-
-def _draw(logits: Tensor, seed: Tensor, samples: int, decision: int) -> Tensor:
-    """One-hots [S, ..., D, K]: S fresh ones at the first decision, one per trajectory at later ones."""
-    check_logits(logits, seed, decision)
-    if decision:
-        return sample_one_hot(categorical(logits), seed, None, axis=1)
-    return sample_one_hot(categorical(logits), seed, samples)
 
 
 @dataclass(frozen=True)
@@ -53,7 +39,7 @@ class Reinforce:
     needs_value = False
 
     def __post_init__(self) -> None:
-        _positive("samples", self.samples, 1)
+        check_samples(self.samples)
 
     def evaluations(self, operations: int, decisions: int) -> int:
         """S."""
@@ -65,7 +51,7 @@ class Reinforce:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Samples S one-hots."""
-        return Proposal(_draw(logits, seed, self.samples, decision), logits)
+        return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage: the loss itself."""
@@ -91,7 +77,7 @@ class MovingAverageReinforce:
     needs_value = False
 
     def __post_init__(self) -> None:
-        _positive("samples", self.samples, 1)
+        check_samples(self.samples)
         if not 0.0 <= self.decay < 1.0:
             raise ValueError(f"decay must be in [0, 1), got {self.decay!r}")
 
@@ -106,7 +92,7 @@ class MovingAverageReinforce:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Samples S one-hots."""
-        return Proposal(_draw(logits, seed, self.samples, decision), logits)
+        return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage: the loss less the average of earlier batches."""
@@ -141,7 +127,7 @@ class ValueReinforce:
     needs_value = True
 
     def __post_init__(self) -> None:
-        _positive("samples", self.samples, 1)
+        check_samples(self.samples)
 
     def evaluations(self, operations: int, decisions: int) -> int:
         """S."""
@@ -153,7 +139,7 @@ class ValueReinforce:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Samples S one-hots."""
-        return Proposal(_draw(logits, seed, self.samples, decision), logits)
+        return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage at each decision: the loss less what was predicted before it."""
@@ -195,8 +181,8 @@ class SelfCritical:
         """Evaluation 0 follows samples, evaluation 1 the argmax."""
         greedy_logits = logits[1] if decision else logits
         greedy = tf.one_hot(tf.argmax(greedy_logits, -1), logits.shape[-1])
-        sampled = _draw(logits[:1] if decision else logits, seed, 1, decision)
-        return Proposal(tf.concat([sampled, greedy[None]], 0), logits)
+        sampled = draw_one_hots(logits[:1] if decision else logits, seed, 1, decision)
+        return Proposal(tf.concat([sampled, greedy[None]], 0), logits, samples=1)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage: the sample's loss less the greedy loss; the greedy trajectory itself is not reinforced."""
@@ -225,7 +211,7 @@ class LeaveOneOut:
     needs_value = False
 
     def __post_init__(self) -> None:
-        _positive("samples", self.samples, 2)
+        check_samples(self.samples, least=2)
 
     def evaluations(self, operations: int, decisions: int) -> int:
         """S."""
@@ -237,7 +223,7 @@ class LeaveOneOut:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Samples S one-hots."""
-        return Proposal(_draw(logits, seed, self.samples, decision), logits)
+        return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage: the loss less the mean of the others."""

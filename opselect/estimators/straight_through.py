@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, categorical, check_logits
+from opselect.estimators.base import Proposal, check_samples, draw_one_hots
 from opselect.estimators.relaxation import check_temperature, gumbel_softmax, mean_loss
-from opselect.random import sample_one_hot
 
 __all__ = ["GumbelSoftmaxStraightThrough", "StraightThrough", "straight_through"]
 
@@ -17,7 +16,7 @@ Tensor = Any
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    """The value of `hard` with the gradient of `soft`; the value is exact, not ``hard + (soft - soft)`` rounded."""
+    """The value of `hard` with the gradient of `soft`; exactly that value, unlike ``(hard + soft) - soft``."""
     return hard + (soft - tf.stop_gradient(soft))
 
 
@@ -36,6 +35,9 @@ class StraightThrough:
     needs_relaxation = True
     needs_value = False
 
+    def __post_init__(self) -> None:
+        check_samples(self.samples)
+
     def evaluations(self, operations: int, decisions: int) -> int:
         """S."""
         return self.samples
@@ -46,12 +48,7 @@ class StraightThrough:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes one-hots that carry the softmax's gradient."""
-        check_logits(logits, seed, decision)
-        distribution = categorical(logits)
-        if decision:
-            hard = sample_one_hot(distribution, seed, None, axis=1)
-        else:
-            hard = sample_one_hot(distribution, seed, self.samples)
+        hard = draw_one_hots(logits, seed, self.samples, decision)
         return Proposal(straight_through(hard, tf.nn.softmax(tf.cast(logits, tf.float32))), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
@@ -77,6 +74,7 @@ class GumbelSoftmaxStraightThrough:
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
+        check_samples(self.samples)
 
     def evaluations(self, operations: int, decisions: int) -> int:
         """S."""

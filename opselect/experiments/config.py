@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from opselect.experiments.results import config_hash
 from opselect.learners import LEARNERS, Learner
+from opselect_envs.operations import OPERATIONS
 from opselect_envs.tasks import TASKS, Task
 
 __all__ = ["HEADLINE", "PRESETS", "Preset", "RunConfig", "cells"]
@@ -27,7 +31,7 @@ class RunConfig:
         learner: the learner.
         seeds: R distinct seeds >= 0.
         steps: optimiser steps.
-        points: E, how many evenly spread evaluations.
+        points: at most how many evenly spread evaluations.
         held_out: N, how many held-out episodes each evaluation uses.
         xla: whether the loop is compiled with XLA; not worth it for a few hundred steps.
     """
@@ -42,11 +46,18 @@ class RunConfig:
     xla: bool = True
 
     def __post_init__(self) -> None:
+        if not all(isinstance(s, int | np.integer) and not isinstance(s, bool) for s in self.seeds):
+            raise ValueError(f"seeds must be integers, got {self.seeds!r}")
+        object.__setattr__(self, "seeds", tuple(int(s) for s in self.seeds))
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise ValueError(f"seeds must be distinct integers >= 0, at least one; got {self.seeds!r}")
         for name in ("steps", "points", "held_out"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be an integer >= 1, got {getattr(self, name)!r}; the nearest is 1")
+        reason = self.learner.why_not(self.task)
+        if reason is not None:
+            raise ValueError(f"learner {self.learner.name!r} does not apply to this task: {reason}")
+        self.task.score(1.0, self.held_out, noise=False)  # refuses a task without a scale, before any training
 
     @property
     def chunk(self) -> int:
@@ -69,7 +80,7 @@ class RunConfig:
         return {
             "version": __version__,
             "name": self.name,
-            "task": self.task.to_dict(),
+            "task": self.task.to_dict() | {"own_operations": _own_operations(self.task)},
             "learner": {name: _plain(value) for name, value in learner.items()},
             "seeds": list(self.seeds),
             "steps": self.steps,
@@ -82,6 +93,18 @@ class RunConfig:
     def folder(self) -> str:
         """The name of the run's folder: readable, and unique by the configuration's hash."""
         return f"{self.name}-{self.learner.name}-{config_hash(self.to_dict())}"
+
+
+def _own_operations(task: Task) -> dict[str, str]:
+    """What tells a user's operations apart when their names do not: a digest of their formulas' code."""
+    digests = {}
+    for op in (op for op in task.ops if op.name not in OPERATIONS):
+        parts = [op.anchor, op.fill]
+        for function in (op.apply, op.domain):
+            code = getattr(function, "__code__", None)
+            parts += [type(function).__name__] if code is None else [code.co_code, code.co_consts, code.co_names]
+        digests[op.name] = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+    return digests
 
 
 def _plain(value: Any) -> Any:

@@ -11,9 +11,16 @@ from typing import Any
 import numpy as np
 
 from opselect.experiments.config import RunConfig
-from opselect.experiments.results import DamagedFileError, Picture, RunResult, write_atomically
+from opselect.experiments.results import (
+    RESULT,
+    DamagedFileError,
+    Picture,
+    RunResult,
+    config_hash,
+    write_atomically,
+)
 from opselect.learners.loop import Loop, loop_for
-from opselect_envs.tasks import State, Task, best_reward, observe, options, reward, step
+from opselect_envs.tasks import State, Task, best_reward, branches, can_enumerate, observe, options, reward, step
 
 __all__ = ["Progress", "play", "prepare", "run"]
 
@@ -21,6 +28,7 @@ Progress = Callable[[int, float], None]
 """Called after each chunk with the steps done and the mean hard score over seeds."""
 
 CHECKPOINT = "checkpoint.npz"
+POLICY = "policy.keras"
 
 
 def play(
@@ -34,7 +42,8 @@ def play(
         start: the episodes.
 
     Returns:
-        (choices [N, T], rewards [N], what the oracle would choose at the task's own states [N, T]).
+        (choices [N, T], rewards [N], what the oracle would choose at its own states [N, T], -1 where
+        its paths are too many to enumerate).
     """
     data, k = task.data(), np.arange(len(task.ops))
     state, ideal = start, start
@@ -48,11 +57,11 @@ def play(
         state = step(np, choices, state, (chosen[-1][:, None] == k).astype(np.float32))
 
         choices = options(np, task, data, ideal.value)
-        shape = choices.values.shape
-        children = State(
-            choices.values, np.broadcast_to(ideal.target[:, None], shape), ideal.alive[:, None] * choices.available
-        )
-        right.append(best_reward(task, data, children, task.horizon - decision - 1).argmax(-1))
+        left = task.horizon - decision - 1
+        if can_enumerate(task, left + 1):
+            right.append(best_reward(task, data, branches(ideal, choices), left).argmax(-1))
+        else:
+            right.append(np.full(len(ideal.value), -1))
         ideal = step(np, choices, ideal, (right[-1][:, None] == k).astype(np.float32))
     return np.stack(chosen, -1), reward(np, task, data, state), np.stack(right, -1)
 
@@ -71,24 +80,36 @@ def run(config: RunConfig, folder: pathlib.Path, progress: Progress = lambda *_:
     all randomness depends on the seed and the step alone. A damaged file is renamed to ``*.damaged`` and done again.
 
     Raises:
-        opselect.learners.loop.TrainingDivergedError: a loss was not finite.
+        ValueError: the folder holds the result of another configuration.
+        opselect.learners.base.TrainingDivergedError: a loss was not finite.
     """
+    settings = config.to_dict()
     try:
-        return RunResult.load(folder)
+        result = RunResult.load(folder)
     except FileNotFoundError:
         pass
     except DamagedFileError:
-        _set_aside(folder / "result.npz")
+        _set_aside(folder / RESULT)
+    else:
+        if result.config != settings:
+            raise ValueError(f"{folder} holds the result of another configuration; give this run a folder of its own")
+        return result
     folder.mkdir(parents=True, exist_ok=True)
-    settings = config.to_dict()
     write_atomically(folder / "config.json", lambda f: f.write(json.dumps(settings, indent=1, sort_keys=True).encode()))
-
-    task, seeds = config.task, config.seeds
     loop = prepare(config)
+    with loop.in_use:
+        return _train(config, settings, loop, folder, progress)
+
+
+def _train(
+    config: RunConfig, settings: dict[str, Any], loop: Loop, folder: pathlib.Path, progress: Progress
+) -> RunResult:
+    """Trains to the end from the checkpoint, if there is one, and saves the policy and the result."""
+    task, seeds = config.task, config.seeds
     compiling = loop.warm(config.held_out)
     began = time.perf_counter() - compiling  # wherever and whenever it was compiled, this run needed it
-    loop.restart(seeds)
-    done, records, spent = _resume(loop, folder)
+    identity = config_hash(settings)
+    done, records, spent = _resume(loop, folder, seeds, identity)
     while done < config.steps:
         count = min(config.chunk, config.steps - done)
         loop.run(task, seeds, done, count, config.steps)
@@ -98,9 +119,11 @@ def run(config: RunConfig, folder: pathlib.Path, progress: Progress = lambda *_:
         records.append((done, hard, soft, judged.optimal))
         seconds = spent + time.perf_counter() - began
         if done < config.steps:
-            _checkpoint(loop, folder, records, seconds)
+            _checkpoint(loop, folder, records, seconds, identity)
         progress(done, float(np.mean(hard)))
 
+    folder.joinpath(POLICY).unlink(missing_ok=True)
+    loop.policy(0).save(folder / POLICY)
     result = RunResult(
         task=config.name,
         learner=config.learner.name,
@@ -115,8 +138,7 @@ def run(config: RunConfig, folder: pathlib.Path, progress: Progress = lambda *_:
         seconds=round(spent + time.perf_counter() - began, 3),
         picture=_picture(config, loop),
     )
-    result.save(folder)
-    loop.policy(0).save(folder / "policy.keras")
+    result.save(folder)  # last: from now on the run counts as complete
     (folder / CHECKPOINT).unlink(missing_ok=True)
     return result
 
@@ -131,28 +153,32 @@ def _picture(config: RunConfig, loop: Loop) -> Picture:
     return Picture(x=start.value, target=start.target, choice=choice, right=right, reward=rewards)
 
 
-def _checkpoint(loop: Loop, folder: pathlib.Path, records: list[Any], seconds: float) -> None:
+def _checkpoint(loop: Loop, folder: pathlib.Path, records: list[Any], seconds: float, identity: str) -> None:
     curves = {f"curve/{i}": np.stack([np.broadcast_to(r[i], r[1].shape) for r in records]) for i in range(4)}
-    arrays: dict[str, Any] = loop.state() | curves | {"seconds": np.array(seconds)}
+    arrays: dict[str, Any] = loop.state() | curves | {"seconds": np.array(seconds), "config": np.array(identity)}
     write_atomically(folder / CHECKPOINT, lambda file: np.savez(file, **arrays), durable=False)
 
 
-def _resume(loop: Loop, folder: pathlib.Path) -> tuple[int, list[Any], float]:
-    """Loads the checkpoint, if there is a whole one, into the loop: (steps done, records, seconds spent)."""
+def _resume(loop: Loop, folder: pathlib.Path, seeds: tuple[int, ...], identity: str) -> tuple[int, list[Any], float]:
+    """Sets the loop to its checkpoint, or to the start if there is no whole one: (steps done, records, seconds)."""
     path = folder / CHECKPOINT
-    if not path.exists():
-        return 0, [], 0.0
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        seconds = float(arrays.pop("seconds"))
-        curves = [arrays.pop(f"curve/{i}") for i in range(4)]
-        loop.load(arrays)
-    except Exception:  # cut off, foreign or of another version: all mean starting again
-        _set_aside(path)
-        return 0, [], 0.0
-    records = [(int(step[0]), hard, soft, optimal) for step, hard, soft, optimal in zip(*curves, strict=True)]
-    return records[-1][0], records, seconds
+    if path.exists():
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            seconds = float(arrays.pop("seconds"))
+            if str(arrays.pop("config")) != identity:
+                raise ValueError("checkpoint of another configuration")
+            curves = [arrays.pop(f"curve/{i}") for i in range(4)]
+            records = [(int(step[0]), hard, soft, optimal) for step, hard, soft, optimal in zip(*curves, strict=True)]
+            done = records[-1][0]
+            loop.load(arrays)
+        except Exception:  # cut off, foreign or of another version: all mean starting again
+            _set_aside(path)
+        else:
+            return done, records, seconds
+    loop.restart(seeds)
+    return 0, [], 0.0
 
 
 def _set_aside(path: pathlib.Path) -> None:

@@ -8,7 +8,11 @@ from opselect.estimators import Estimator
 from opselect.learners.schedules import Schedule
 from opselect_envs.tasks import Task
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "TrainingDivergedError"]
+
+
+class TrainingDivergedError(RuntimeError):
+    """A loss became NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class Learner:
     def __post_init__(self) -> None:
         if self.temperature is not None and not hasattr(self.estimator, "temperature"):
             raise ValueError(f"temperature: the estimator of {self.name!r} has none")
+        if self.temperature is not None and not min(self.temperature.start, self.temperature.end) > 0:
+            raise ValueError(f"temperature must stay above 0, got {self.temperature!r}")
 
     def rows_for(self, task: Task) -> int:
         """B on this task."""

@@ -29,7 +29,8 @@ from opselect.estimators import (
     ValueReinforce,
 )
 from opselect.learners import LEARNERS, Learner
-from opselect.policy import build_network, distribution, replica
+from opselect.learners.base import TrainingDivergedError
+from opselect.policy import build_network, check_choice, distribution, replica
 from opselect.random import as_seed
 
 __all__ = [
@@ -71,6 +72,31 @@ class EnvironmentSettings:
     hidden: tuple[int, ...] = (64, 64)
     longest: int = 2000
 
+    def __post_init__(self) -> None:
+        for name in ("rows", "steps", "longest"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be an integer >= 1, got {getattr(self, name)!r}; the nearest is 1")
+        if not 0.0 <= self.discount <= 1.0:
+            nearest = min(max(self.discount, 0.0), 1.0)
+            raise ValueError(f"discount must be in [0, 1], got {self.discount!r}; the nearest is {nearest}")
+
+    @property
+    def scale(self) -> float:
+        """What returns are multiplied by, so that those of rewards around 1 are around 1 whatever the horizon."""
+        return max(1.0 - self.discount, 1.0 / self.longest)
+
+
+_TRAINING, _EVALUATION = range(2)
+
+
+def _seed(seed: int, index: int, purpose: int) -> int:
+    """A seed below 2**31 for one batch of episodes.
+
+    Neighbouring seeds would not do: vector environments seed row i with seed + i, so that most of a batch would replay
+    the batch before.
+    """
+    return int(np.random.SeedSequence([seed, index, purpose]).generate_state(1)[0] >> 1)
+
 
 class Batch(NamedTuple):
     """One episode per row, padded to the longest."""
@@ -99,6 +125,7 @@ class Trained:
     policy: Any
     history: list[tuple[int, float]]
     """(environment steps so far, mean return of the iteration's episodes)."""
+    settings: EnvironmentSettings
 
     def evaluate(self, episodes: int = 100, seed: int = 0) -> float:
         """The mean undiscounted return of the greedy policy over fresh episodes."""
@@ -108,7 +135,7 @@ class Trained:
             returns: list[float] = []
             act = _actor(self.policy, greedy=True)
             while len(returns) < episodes:
-                batch = play_episodes(envs, act, seed=seed + len(returns), longest=EnvironmentSettings.longest)
+                batch = play_episodes(envs, act, _seed(seed, len(returns), _EVALUATION), longest=self.settings.longest)
                 returns += list(batch.rewards.sum(0))
             return float(np.mean(returns[:episodes]))
         finally:
@@ -152,22 +179,28 @@ def _flat_rows(envs: Any, observations: Any) -> np.ndarray:
 
 
 def _actor(network: Callable[[Tensor], Tensor], greedy: bool) -> Callable[..., np.ndarray]:
-    """Chooses actions [N] for observations [N, F] under masks [N, K]."""
+    """Chooses actions [N] for observations [N, F] under masks [N, K]; refuses invalid logits and empty masks."""
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def choose(observations: Tensor, masks: Tensor, seed: Tensor) -> Tensor:
-        choice = distribution(network(observations), masks)
-        return choice.mode() if greedy else choice.sample(seed=seed)
+    def choose(observations: Tensor, masks: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+        logits = network(observations)
+        choice = distribution(logits, masks)
+        return choice.mode() if greedy else choice.sample(seed=seed), logits
 
     def act(observations: np.ndarray, masks: np.ndarray, seed: int) -> np.ndarray:
-        return choose(tf.constant(observations), tf.constant(masks), as_seed(seed)).numpy()
+        actions, logits = choose(tf.constant(observations), tf.constant(masks), as_seed(seed))
+        check_choice(logits.numpy(), masks)  # inside the compiled function nothing can be raised
+        return actions.numpy()
 
     return act
 
 
 def _masks(infos: Mapping[str, Any], rows: int, actions: int) -> np.ndarray:
     mask = infos.get("action_mask")
-    return np.ones((rows, actions), bool) if mask is None else np.asarray(mask, bool).reshape(rows, actions)
+    if mask is None:
+        return np.ones((rows, actions), bool)
+    given = np.asarray(infos.get("_action_mask", np.ones(rows, bool)), bool)
+    return np.array(mask, bool).reshape(rows, actions) | ~given[:, None]  # rows that gave none may do anything
 
 
 def play_episodes(envs: Any, act: Callable[..., np.ndarray], seed: int | None, longest: int) -> Batch:
@@ -344,29 +377,29 @@ class _Trainer:
         with Progress(*columns, TimeRemainingColumn(), console=console, disable=console is None, transient=True) as bar:
             shown = bar.add_task(self.env_id, total=self.total, note="")
             while done < self.total:
-                seed = self.seed * 1_000_003 + iteration
+                seed = _seed(self.seed, iteration, _TRAINING)
                 batch = play_episodes(self.envs, act, seed, self.settings.longest)
                 greedy = None
                 if isinstance(self.estimator, SelfCritical):
                     ideal = play_episodes(self.envs, act_greedily, seed, self.settings.longest)
                     greedy = self._losses(ideal).mean(1)
                     done += int(ideal.alive.sum())
-                self._learn(batch, greedy, done / self.total)
+                self._learn(batch, greedy, min(1.0, done / self.total))
                 done += int(batch.alive.sum())
                 iteration += 1
                 history.append((done, float(batch.rewards.sum(0).mean())))
                 bar.update(shown, completed=done, note=f"return {history[-1][1]:.1f}")
-        return Trained(self.env_id, replica(self.network, 0), history)
+        return Trained(self.env_id, replica(self.network, 0), history, self.settings)
 
     def _losses(self, batch: Batch) -> np.ndarray:
-        """[L, N]: negative returns to go, in units of 1 / (1 - discount) so that their scale fits any horizon."""
-        gamma = self.settings.discount
+        """[L, N]: negative returns to go, times `EnvironmentSettings.scale`."""
+        gamma, scale = self.settings.discount, self.settings.scale
         after = np.zeros(batch.rewards.shape)
         if self.estimator.needs_value and batch.truncated.any():
-            value = -self._value(tf.constant(batch.final)).numpy() / (1 - gamma)
+            value = -self._value(tf.constant(batch.final)).numpy() / scale
             last = batch.alive.sum(0) - 1
             after[last, np.arange(len(last))] = np.where(batch.truncated, value, 0.0)
-        return -(1 - gamma) * returns_to_go(batch.rewards, gamma, after)
+        return -scale * returns_to_go(batch.rewards, gamma, after)
 
     def _learn(self, batch: Batch, greedy: np.ndarray | None, progress: float) -> None:
         given = _ARRANGEMENTS[type(self.estimator)](batch, self._losses(batch), greedy)
@@ -374,7 +407,9 @@ class _Trainer:
         entropy = self.settings.entropy * (1 - progress)
         arrays = [tf.constant(a, tf.bool if a.dtype == bool else None) for a in given]
         arrays = [tf.cast(a, tf.float32) if a.dtype == tf.float64 else a for a in arrays]
-        self.state = self._update(*arrays, tf.constant(entropy, tf.float32), self.state)
+        objective, self.state = self._update(*arrays, tf.constant(entropy, tf.float32), self.state)
+        if not np.isfinite(objective.numpy()):
+            raise TrainingDivergedError(f"{self.env_id}: the loss of seed {self.seed} was not finite")
 
     def _update_step(
         self,
@@ -406,4 +441,4 @@ class _Trainer:
             mean = tf.reduce_sum(surrogate) * tf.cast(shape[0], tf.float32) / tf.reduce_sum(counted)
             objective = mean - entropy * spread
         self.optimizer.apply(tape.gradient(objective, self.parameters))
-        return state
+        return objective, state

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opselect._tensorflow import keras, tf
-from opselect.learners.base import Learner
+from opselect.learners.base import Learner, TrainingDivergedError
 from opselect.learners.rollout import Greedy, rollout
 from opselect.numerics import check_gradient, xp
 from opselect.policy import StackedDense, build_network, network_output, replica
@@ -32,10 +32,6 @@ Arrays = dict[str, np.ndarray]
 _START, _NOISE, _CHOICES = range(3)  # the choices last: each decision has a stream of its own from there
 
 
-class TrainingDivergedError(RuntimeError):
-    """A loss or a parameter became NaN or infinite."""
-
-
 class Evaluation(NamedTuple):
     """How R replicas do on the held-out episodes. All arrays are float32 [R]."""
 
@@ -49,6 +45,8 @@ class Evaluation(NamedTuple):
 
 class Loop:
     """A compiled loop for one task shape and one learner, with the variables it trains.
+
+    Hold `in_use` from `restart` to the last look at the variables: `loop_for` hands the same loop to everyone.
 
     Args:
         task: gives the static shape; any task with the same `Task.static_key` can be run.
@@ -76,6 +74,7 @@ class Loop:
         logits = tf.zeros([replicas, rows, 1, len(task.ops)])
         self.estimator_state = tf.nest.map_structure(tf.Variable, learner.estimator.init(logits))
         self._lock = threading.Lock()
+        self.in_use = threading.Lock()
         self._compile_seconds: float | None = None
         self._train = tf.function(self._chunk_of_steps, jit_compile=xla, autograph=False)
         self._evaluate = tf.function(self._evaluate_held_out, autograph=False)  # run rarely: XLA would compile longer
@@ -115,6 +114,7 @@ class Loop:
         for name, variable in variables.items():
             if state[name].shape != tuple(variable.shape):
                 raise ValueError(f"checkpoint's {name} has shape {state[name].shape}, not {tuple(variable.shape)}")
+        for name, variable in variables.items():
             variable.assign(state[name])
 
     # --- running ---
@@ -248,11 +248,12 @@ def _tensors(task: Task) -> dict[str, Tensor]:
 
 
 def _seed_pairs(seeds: Sequence[int]) -> Tensor:
-    return tf.constant([[int(s) & 0x7FFFFFFF, 0x5EED] for s in seeds], tf.int32)
+    return tf.constant([[int(s) & 0x7FFFFFFF, 0x5EED ^ (int(s) >> 31 & 0x7FFFFFFF)] for s in seeds], tf.int32)
 
 
 _LOOPS: dict[Any, Loop] = {}
 _LOOPS_LOCK = threading.Lock()
+_MOST_LOOPS = 32
 
 
 def loop_for(task: Task, learner: Learner, replicas: int, chunk: int, xla: bool = True) -> Loop:
@@ -260,5 +261,7 @@ def loop_for(task: Task, learner: Learner, replicas: int, chunk: int, xla: bool 
     key = (task.static_key(), learner, replicas, chunk, xla)
     with _LOOPS_LOCK:
         if key not in _LOOPS:
+            if len(_LOOPS) >= _MOST_LOOPS:
+                del _LOOPS[next(iter(_LOOPS))]
             _LOOPS[key] = Loop(task, learner, replicas, chunk, xla)
         return _LOOPS[key]

@@ -52,11 +52,14 @@ def _branch(state: State, choices: Options, factor: int) -> tuple[State, Options
 
 
 def _clip_gradient(logits: Tensor, norm: float) -> Tensor:
-    """The same logits [..., B, K]; on the way back the gradient of a mean over B rows is clipped row by row."""
+    """The same logits [S, R, B, K]; on the way back the gradient of a mean over S and B is clipped per decision.
+
+    S is 1 at the first decision, whose gradient has been averaged over all trajectories.
+    """
 
     @tf.custom_gradient
     def identity(x: Tensor) -> Any:
-        return tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, norm / x.shape[-2], axes=[-1])
+        return tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, norm / (x.shape[0] * x.shape[-2]), axes=[-1])
 
     return identity(logits)
 
@@ -83,7 +86,8 @@ def rollout(
         start: episodes [R, B].
         seeds: [R, 2].
         critic: observations -> predicted losses [S, R, B], for estimators with `needs_value`.
-        clip: the largest norm over K of a loss's gradient in one decision's logits, or None.
+        clip: the largest norm over K of the objective's gradient (its entropy included) in one decision's logits, or
+            None.
     """
     state = State(*(x[None] for x in start))
     proposals: list[Proposal] = []

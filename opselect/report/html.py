@@ -175,7 +175,7 @@ def _columns() -> str:
         "evaluations": "how often the reward function was evaluated in training, per seed: the fair measure of cost.",
         "steps to 0.95": "the first evaluated training step at which a seed's hard score reaches 0.95; the median over"
         " seeds, or never, if half of them or more do not.",
-        "seconds": "wall time of all seeds together, compilation included.",
+        "seconds": "wall time of all seeds together, compilation included, while the next learner compiles beside it.",
         "small print": "95% intervals: percentile bootstrap over seeds. With few seeds they are too narrow. Scores, gap"
         " and optimal are interquartile means over seeds: the best and the worst quarter are left out (rounded down, so"
         " one seed of 5 at each end).",

@@ -282,7 +282,7 @@ def test_an_unknown_name_suggests_the_nearest(name: str, nearest: str) -> None:
 
 
 def test_what_a_choice_of_operations_must_be() -> None:
-    with pytest.raises(InvalidOperationError, match="must be a sequence of operations, got the string 'sin'"):
+    with pytest.raises(InvalidOperationError, match="must be a sequence of operations, got 'sin'"):
         as_operations("sin")
     with pytest.raises(InvalidOperationError, match=r"at least 2 operations to choose from, got \['sin'\]"):
         as_operations(["sin"])

@@ -149,7 +149,7 @@ def test_reward_noise_replaces_a_share_of_the_rewards() -> None:
 
 
 def test_a_target_without_a_rule_is_drawn_among_the_available_operations() -> None:
-    task = Task(operations=("neg", "square", "sqrt", "exp"), low=-2.0, high=2.0, rule=None)
+    task = Task(operations=("neg", "square", "sqrt", "exp"), low=-2.0, high=2.0, rule=None, goal=True)
     data = task.data()
     # At 1.44 all four are available, at -1.44 all but sqrt: a quarter and a third of the draws each.
     for x, draws in (
@@ -369,13 +369,15 @@ _PARTIAL = [name for name, op in OPERATIONS.items() if op.arity == 1 and name !=
 def tasks(draw: st.DrawFn) -> Task:
     names = draw(st.lists(st.sampled_from(_PARTIAL), min_size=1, max_size=6, unique=True))
     low = draw(st.floats(-4, 3.5, width=32))
+    horizon = draw(st.integers(1, 3))
+    ruled = horizon == 1 and draw(st.booleans())
     return Task(
         operations=(*names, "neg"),  # neg is available everywhere
         low=low,
         high=low + draw(st.floats(0.125, 4, width=32)),
-        horizon=draw(st.integers(1, 3)),
-        goal=draw(st.booleans()),
-        rule=None,
+        horizon=horizon,
+        goal=not ruled,
+        rule=draw(st.integers(0, 100)) if ruled else None,
         reward=draw(st.sampled_from(["dense", "sparse"])),
         value_limit=draw(st.sampled_from([10.0, 100.0, 1e6])),
         frequencies=draw(st.integers(0, 8)),
@@ -439,9 +441,9 @@ _TWO = ("neg", "sin")
             {"operations": ("log", "sqrt")},
             r"none of \['log', 'sqrt'\] is available everywhere in region 0, x in \[-2, -1\.5\]",
         ),
-        ({"operations": ("log", "sqrt"), "rule": None}, r"none of \['log', 'sqrt'\] is available at -2"),
+        ({"operations": ("log", "sqrt"), "rule": None, "goal": True}, r"none of \['log', 'sqrt'\] is available at -2"),
         (
-            {"operations": ("sqrt", "inv"), "rule": None, "horizon": 2},
+            {"operations": ("sqrt", "inv"), "rule": None, "goal": True, "horizon": 2},
             r"none of \['sqrt', 'inv'\] is available at \S+, which the task can reach",
         ),
     ],
@@ -482,3 +484,40 @@ def test_a_task_with_a_users_operation() -> None:
     state = reset(np, task, task.data(), uniforms_for(task, -1.0))
     assert state.target[0] == -0.25
     assert task.names == ("neg", "leaky")
+
+
+def test_a_hole_in_the_rules_operation_is_filled_by_another() -> None:
+    """1/x is undefined in |x| < 0.01, which is finer than the grid that checks the rule here."""
+    task = Task(("neg", "inv"), low=-10.0, high=8.0, rule=("inv",))
+    x = np.array([0.001, -0.004, 2.0], np.float32)
+    uniforms = np.stack([(x + 10.0) / 18.0, np.full(3, 0.5)], -1).astype(np.float32)
+    state = reset(np, task, task.data(), uniforms)
+    np.testing.assert_allclose(state.target, [-state.value[0], -state.value[1], 0.5], rtol=1e-4)
+    assert best_reward(task, task.data(), state, 1).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_the_sampled_random_agent_agrees_with_the_enumerated_one() -> None:
+    from opselect_envs.tasks import _random_play
+
+    for name in ("ScalarOpGoal", "OpChain"):
+        exact = TASKS[name].expected_rewards()["random"]
+        assert abs(_random_play(TASKS[name], 1 << 16) - exact) < 0.006
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Task(("neg", "exp"), low=0.0, high=1.0, rule=None), "rule must be a seed.* when goal is False"),
+        (lambda: Task(("neg", "exp"), low=0.0, high=1.0, rule=()), "rule must name at least one operation"),
+        (lambda: Task(5, low=0.0, high=1.0), "operations must be a sequence of operations, got 5"),
+        (lambda: Task(("identity", "abs"), low=0.5, high=1.0).score(1.0), "both expect the reward 1"),
+        (lambda: Task(("neg", "exp"), low=0.0, high=1.0, reward_noise=1.0).score(0.5), "reward_noise .1. hides"),
+        (
+            lambda: Task(("neg", dataclasses.replace(OPERATIONS["square"], symbol="s")), low=0.0, high=1.0),
+            "operation 'square': the catalogue has that name",
+        ),
+    ],
+)
+def test_tasks_that_are_not_well_posed_are_refused(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -11,19 +11,24 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from opselect._tensorflow import keras
 from opselect.estimators import LeaveOneOut
+from opselect.learners.base import TrainingDivergedError
 from opselect.learners.environment import (
     Batch,
     EnvironmentMismatchError,
     EnvironmentSettings,
+    _actor,
+    _masks,
+    _seed,
     _Trainer,
     play_episodes,
     returns_to_go,
     train_environment,
 )
+from opselect.policy import InvalidLogitsError
 
 
 class Corridor(gymnasium.Env):
-    """Walks right with action 1 from 0; ends at `length` with reward 10, is cut after `limit` steps; reward 1 a step."""
+    """Walks right with action 4; ends at `length` with reward 10, is cut after `limit` steps; reward 1 a step."""
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
@@ -74,6 +79,59 @@ def test_an_episode_without_end_is_cut_as_a_truncation(mode):
     assert batch.truncated.all()
     assert batch.alive.sum(0).tolist() == [3, 3, 3]
     assert batch.final.tolist() == [[0, 3]] * 3
+
+
+def test_iterations_do_not_replay_each_others_episodes():
+    """Vector environments seed row i with seed + i, so consecutive seeds would share all rows but one."""
+    envs = gymnasium.make_vec("opselect_envs:opselect/ScalarOp-v0", num_envs=16)
+    starts = []
+    for iteration in range(20):
+        observations, _ = envs.reset(seed=_seed(3, iteration, 0))
+        starts += observations[:, 0].tolist()
+    for index in range(5):
+        observations, _ = envs.reset(seed=_seed(3, index, 1))
+        starts += observations[:, 0].tolist()
+    assert len(set(starts)) == 25 * 16
+
+
+def test_undiscounted_returns_keep_their_size():
+    from opselect.estimators import Reinforce
+
+    agent = trainer(Reinforce(), discount=1.0, longest=50)
+    batch = play_episodes(agent.envs, always_right, seed=0, longest=50)
+    np.testing.assert_allclose(agent._losses(batch)[0], [-11 / 50, -13 / 50, -6 / 50])
+
+
+def test_rows_without_a_mask_may_do_anything():
+    infos = {"action_mask": np.array([[1, 0], [0, 0]], np.int8), "_action_mask": np.array([True, False])}
+    assert _masks(infos, 2, 2).tolist() == [[True, False], [True, True]]
+    assert _masks({}, 1, 2).tolist() == [[True, True]]
+
+
+def test_invalid_logits_are_refused_while_playing():
+    act = _actor(lambda o: o * np.float32(np.nan), greedy=False)
+    with pytest.raises(InvalidLogitsError, match="logits hold nan"):
+        act(np.ones((3, 2), np.float32), np.ones((3, 2), bool), 0)
+    with pytest.raises(InvalidLogitsError, match="mask leaves no operation"):
+        _actor(lambda o: o, greedy=True)(np.ones((1, 2), np.float32), np.zeros((1, 2), bool), 0)
+
+
+def test_a_budget_smaller_than_an_iteration_still_takes_a_forward_step():
+    settings = EnvironmentSettings(steps=5, rows=2, hidden=(4,))
+    trained = train_environment("CartPole-v1", "reinforce-self-critical", seed=0, settings=settings)
+    assert len(trained.history) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rows": 0}, "rows must be an integer >= 1, got 0"),
+        ({"discount": 1.5}, r"discount must be in \[0, 1\], got 1.5"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        EnvironmentSettings(**settings)
 
 
 def test_returns_to_go_by_hand():
@@ -140,6 +198,14 @@ def test_learners_improve_on_cartpole(learner):
     assert last > 1.8 * first
     assert trained.history[-1][0] >= 12_000
     assert isinstance(trained.policy, keras.Model)
+
+
+def test_a_loss_that_is_not_finite_is_reported():
+    agent = trainer(LeaveOneOut(2), hidden=())
+    agent.network.layers[-1].kernel.assign(np.full((1, 2, 2), np.nan, np.float32))
+    batch = play_episodes(vector(AutoresetMode.SAME_STEP), always_right, seed=0, longest=100)
+    with pytest.raises(TrainingDivergedError, match="corridor: the loss of seed 0 was not finite"):
+        agent._learn(batch, None, 0.0)
 
 
 def test_training_is_reproducible():

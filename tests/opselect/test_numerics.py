@@ -1,4 +1,4 @@
-"""Every operation at every kind of input: finite value and gradients in eager mode, tf.function and XLA, equal to NumPy."""
+"""Every operation at every kind of input: finite in eager mode, tf.function and XLA, and equal to NumPy."""
 
 from __future__ import annotations
 

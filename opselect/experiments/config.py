@@ -141,7 +141,7 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "default": Preset(HEADLINE, 5, 800, 400, "six learners, 5 seeds, at most three minutes on 2 cores"),
+    "default": Preset(HEADLINE, 5, 800, 320, "six learners, 5 seeds, two to three minutes on 2 cores", points=10),
     "quick": Preset(
         ("exact", "reinforce-rloo", "soft-mixture", "gumbel-softmax-st"),
         2,

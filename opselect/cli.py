@@ -50,9 +50,10 @@ def _one(option: str, name: str, valid: Iterable[str]) -> None:
     _known(option, [name], valid)
 
 
-def _positive(option: str, value: int | None, least: int = 1) -> None:
-    if value is not None and value < least:
-        raise Mistake(f"{option}: must be at least {least}, got {value}")
+def _within(option: str, value: int | None, least: int = 1, most: int = 2**31 - 1) -> None:
+    if value is not None and not least <= value <= most:
+        nearest = min(max(value, least), most)
+        raise Mistake(f"{option}: must be from {least} to {most}, got {value}; the nearest valid value is {nearest}")
 
 
 def _load_tensorflow(console: Any) -> None:
@@ -93,9 +94,9 @@ def compare(
 
     if quick and full:
         raise Mistake("--quick and --full exclude each other")
-    _positive("--seeds", seeds)
-    _positive("--steps", steps)
-    _positive("--seed", seed, least=0)
+    _within("--seeds", seeds, most=1000)
+    _within("--steps", steps)
+    _within("--seed", seed, least=0)
     task_names = _known("--tasks", tasks, TASKS)
     _writable(out)
     console = _console()
@@ -144,8 +145,8 @@ def train(
     """
     if (task is None) == (env is None):
         raise Mistake("give either --task or --env")
-    _positive("--steps", steps)
-    _positive("--seed", seed, least=0)
+    _within("--steps", steps)
+    _within("--seed", seed, least=0)
     if out is not None:
         if out.suffix != ".keras":
             raise Mistake(f"--out: must end in .keras, got {out.name!r}; the nearest is {out.stem + '.keras'!r}")

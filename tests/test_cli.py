@@ -75,7 +75,7 @@ def test_listings(opselect):
         ),
         (["compare", "--learners", "reinforce-loo"], "unknown name 'reinforce-loo'; did you mean 'reinforce-rloo'?"),
         (["compare", "--quick", "--full"], "--quick and --full exclude each other"),
-        (["compare", "--seeds", "0"], "--seeds: must be at least 1, got 0"),
+        (["compare", "--seeds", "0"], "--seeds: must be from 1 to 1000, got 0; the nearest valid value is 1"),
         (["compare", "--out", str(ROOT / "README.md" / "x")], "README.md is a file, not a folder"),
         (["train"], "give either --task or --env"),
         (["train", "--task", "OpChian"], "did you mean 'OpChain'?"),

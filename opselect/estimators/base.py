@@ -148,6 +148,30 @@ def draw_one_hots(logits: Tensor, seed: Tensor, samples: int, decision: int) -> 
     return sample_one_hot(categorical(logits), seed, samples)
 
 
+# Methods that several estimators have: a class takes one by assignment, so nothing is inherited.
+
+
+def no_state(self: Any, logits: Tensor) -> tuple[()]:
+    """No state."""
+    return ()
+
+
+def one_per_sample(self: Any, operations: int, decisions: int) -> int:
+    """S, the number of samples."""
+    return self.samples
+
+
+def propose_samples(self: Any, logits: Tensor, state: State, seed: Tensor, *, decision: int = 0) -> Proposal:
+    """Samples S one-hots."""
+    return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
+
+
+def mean_loss(self: Any, losses: Tensor, proposals: Sequence[Proposal], state: State) -> tuple[Tensor, State]:
+    """The mean loss over the S evaluations; its gradient comes through the weights."""
+    check_losses(losses, proposals)
+    return tf.reduce_mean(losses, axis=0), state
+
+
 def categorical(logits: Tensor) -> Any:
     """The distribution that operations are drawn from: a `tfp.distributions.Categorical` of the logits."""
     return tfp.distributions.Categorical(logits=logits)

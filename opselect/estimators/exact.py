@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, check_logits, check_losses, log_prob
+from opselect.estimators.base import Proposal, check_logits, check_losses, log_prob, no_state
 
 __all__ = ["Exact"]
 
@@ -31,6 +31,7 @@ class Exact:
     cap: int = 4096
     needs_relaxation = False
     needs_value = False
+    init = no_state
 
     def evaluations(self, operations: int, decisions: int) -> int:
         """K**decisions.
@@ -45,10 +46,6 @@ class Exact:
                 "use a sampling estimator such as 'reinforce-rloo', or raise cap"
             )
         return outcomes
-
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state."""
-        return ()
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes each of the K**D outcomes once, for each past."""

@@ -5,23 +5,16 @@ They optimise another objective than the one that is wanted, so always look at t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, check_logits, check_losses, check_samples
+from opselect.estimators.base import Proposal, check_logits, check_samples, mean_loss, no_state, one_per_sample
 from opselect.random import gumbel
 
-__all__ = ["GumbelSoftmax", "SoftMixture", "check_temperature", "gumbel_softmax", "mean_loss"]
+__all__ = ["GumbelSoftmax", "SoftMixture", "check_temperature", "gumbel_softmax"]
 
 Tensor = Any
-
-
-def mean_loss(losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
-    """Closes an estimator that is differentiated through its weights: the mean over the S evaluations."""
-    check_losses(losses, proposals)
-    return tf.reduce_mean(losses, axis=0), state
 
 
 def check_temperature(temperature: Any) -> None:
@@ -56,6 +49,8 @@ class SoftMixture:
     temperature: Any = 1.0
     needs_relaxation = True
     needs_value = False
+    init = no_state
+    surrogate = mean_loss
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
@@ -64,19 +59,11 @@ class SoftMixture:
         """1, of all K operations."""
         return 1
 
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state."""
-        return ()
-
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes the probabilities themselves."""
         check_logits(logits, seed, decision)
         weights = tf.nn.softmax(tf.cast(logits, tf.float32) / self.temperature)
         return Proposal(weights if decision else weights[None], logits)
-
-    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
-        """The loss."""
-        return mean_loss(losses, proposals, state)
 
 
 @dataclass(frozen=True)
@@ -94,23 +81,14 @@ class GumbelSoftmax:
     samples: int = 1
     needs_relaxation = True
     needs_value = False
+    init = no_state
+    evaluations = one_per_sample
+    surrogate = mean_loss
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
         check_samples(self.samples)
 
-    def evaluations(self, operations: int, decisions: int) -> int:
-        """S."""
-        return self.samples
-
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state."""
-        return ()
-
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes relaxed samples."""
         return Proposal(gumbel_softmax(logits, self.temperature, seed, self.samples, decision), logits)
-
-    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
-        """The mean loss."""
-        return mean_loss(losses, proposals, state)

@@ -18,6 +18,9 @@ from opselect.estimators.base import (
     check_losses,
     check_samples,
     draw_one_hots,
+    no_state,
+    one_per_sample,
+    propose_samples,
     score_function_surrogate,
 )
 
@@ -37,21 +40,12 @@ class Reinforce:
     samples: int = 1
     needs_relaxation = False
     needs_value = False
+    init = no_state
+    evaluations = one_per_sample
+    propose = propose_samples
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
-
-    def evaluations(self, operations: int, decisions: int) -> int:
-        """S."""
-        return self.samples
-
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state."""
-        return ()
-
-    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
-        """Samples S one-hots."""
-        return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage: the loss itself."""
@@ -75,24 +69,18 @@ class MovingAverageReinforce:
     decay: float = 0.9
     needs_relaxation = False
     needs_value = False
+    evaluations = one_per_sample
+    propose = propose_samples
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
         if not 0.0 <= self.decay < 1.0:
             raise ValueError(f"decay must be in [0, 1), got {self.decay!r}")
 
-    def evaluations(self, operations: int, decisions: int) -> int:
-        """S."""
-        return self.samples
-
     def init(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """(average, weight), each with the batch shape less its row axis: [R] for logits [R, B, D, K], else []."""
         shape = logits.shape[:-2][:-1]
         return tf.zeros(shape), tf.zeros(shape)
-
-    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
-        """Samples S one-hots."""
-        return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage: the loss less the average of earlier batches."""
@@ -125,21 +113,12 @@ class ValueReinforce:
     value_weight: float = 1.0
     needs_relaxation = False
     needs_value = True
+    init = no_state  # the baseline's parameters are the caller's
+    evaluations = one_per_sample
+    propose = propose_samples
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
-
-    def evaluations(self, operations: int, decisions: int) -> int:
-        """S."""
-        return self.samples
-
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state: the baseline's parameters are the caller's."""
-        return ()
-
-    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
-        """Samples S one-hots."""
-        return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage at each decision: the loss less what was predicted before it."""
@@ -168,14 +147,11 @@ class SelfCritical:
 
     needs_relaxation = False
     needs_value = False
+    init = no_state
 
     def evaluations(self, operations: int, decisions: int) -> int:
         """2: a sample and the greedy choice."""
         return 2
-
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state."""
-        return ()
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Evaluation 0 follows samples, evaluation 1 the argmax."""
@@ -209,21 +185,12 @@ class LeaveOneOut:
     samples: int = 4
     needs_relaxation = False
     needs_value = False
+    init = no_state
+    evaluations = one_per_sample
+    propose = propose_samples
 
     def __post_init__(self) -> None:
         check_samples(self.samples, least=2)
-
-    def evaluations(self, operations: int, decisions: int) -> int:
-        """S."""
-        return self.samples
-
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state."""
-        return ()
-
-    def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
-        """Samples S one-hots."""
-        return Proposal(draw_one_hots(logits, seed, self.samples, decision), logits)
 
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage: the loss less the mean of the others."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, check_samples, draw_one_hots
-from opselect.estimators.relaxation import check_temperature, gumbel_softmax, mean_loss
+from opselect.estimators.base import Proposal, check_samples, draw_one_hots, mean_loss, no_state, one_per_sample
+from opselect.estimators.relaxation import check_temperature, gumbel_softmax
 
 __all__ = ["GumbelSoftmaxStraightThrough", "StraightThrough", "straight_through"]
 
@@ -34,26 +33,17 @@ class StraightThrough:
     samples: int = 1
     needs_relaxation = True
     needs_value = False
+    init = no_state
+    evaluations = one_per_sample
+    surrogate = mean_loss
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
-
-    def evaluations(self, operations: int, decisions: int) -> int:
-        """S."""
-        return self.samples
-
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state."""
-        return ()
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes one-hots that carry the softmax's gradient."""
         hard = draw_one_hots(logits, seed, self.samples, decision)
         return Proposal(straight_through(hard, tf.nn.softmax(tf.cast(logits, tf.float32))), logits)
-
-    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
-        """The mean loss."""
-        return mean_loss(losses, proposals, state)
 
 
 @dataclass(frozen=True)
@@ -71,25 +61,16 @@ class GumbelSoftmaxStraightThrough:
     samples: int = 1
     needs_relaxation = True
     needs_value = False
+    init = no_state
+    evaluations = one_per_sample
+    surrogate = mean_loss
 
     def __post_init__(self) -> None:
         check_temperature(self.temperature)
         check_samples(self.samples)
-
-    def evaluations(self, operations: int, decisions: int) -> int:
-        """S."""
-        return self.samples
-
-    def init(self, logits: Tensor) -> tuple[()]:
-        """No state."""
-        return ()
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes one-hots that carry the relaxed samples' gradient."""
         soft = gumbel_softmax(logits, self.temperature, seed, self.samples, decision)
         hard = tf.one_hot(tf.argmax(soft, -1), logits.shape[-1])
         return Proposal(straight_through(hard, soft), logits)
-
-    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
-        """The mean loss."""
-        return mean_loss(losses, proposals, state)

@@ -29,7 +29,7 @@ class RunConfig:
         name: the task's name, for tables and folders.
         task: the task.
         learner: the learner.
-        seeds: R distinct seeds >= 0.
+        seeds: R distinct seeds from 0 to 2**48 - 1.
         steps: optimiser steps.
         points: at most how many evenly spread evaluations.
         held_out: N, how many held-out episodes each evaluation uses.
@@ -49,8 +49,9 @@ class RunConfig:
         if not all(isinstance(s, int | np.integer) and not isinstance(s, bool) for s in self.seeds):
             raise ValueError(f"seeds must be integers, got {self.seeds!r}")
         object.__setattr__(self, "seeds", tuple(int(s) for s in self.seeds))
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError(f"seeds must be distinct integers >= 0, at least one; got {self.seeds!r}")
+        distinct = len(set(self.seeds)) == len(self.seeds) > 0
+        if not distinct or not 0 <= min(self.seeds) <= max(self.seeds) < 2**48:
+            raise ValueError(f"seeds must be distinct integers from 0 to 2**48 - 1, at least one; got {self.seeds!r}")
         for name in ("steps", "points", "held_out"):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
                 raise ValueError(f"{name} must be an integer >= 1, got {getattr(self, name)!r}; the nearest is 1")

@@ -261,13 +261,13 @@ def test_reward_noise_slows_learning_but_leaves_the_score_clean():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNERS)
-@pytest.mark.parametrize("task", [SMALL, TINY_CHAIN], ids=["scalar", "chain"])
+@pytest.mark.parametrize("task", [SMALL, dataclasses.replace(TINY_CHAIN, frequencies=6)], ids=["scalar", "chain"])
 def test_every_learner_beats_uniform_random(name, task, tmp_path):
     learner = dataclasses.replace(LEARNERS[name], hidden=(32,), chain_hidden=(32,), rows=64, chain_rows=64)
     result = run(RunConfig("t", task, learner, (0, 1, 2), steps=400, points=2, held_out=500), tmp_path)
     assert result.hard[:, -1].mean() > 0.15
     if name in ("exact", "reinforce-rloo"):
-        assert result.hard[:, -1].min() > 0.9
+        assert result.hard[:, -1].min() > (0.9 if task is SMALL else 0.75)
 
 
 # --- schedules and runs -----------------------------------------------------------------------------------------------

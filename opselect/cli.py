@@ -194,7 +194,8 @@ def _train_environment(
     console: Any, env: str, learner: str, steps: int | None, seed: int, out: pathlib.Path | None
 ) -> None:
     from opselect.learners.base import TrainingDivergedError
-    from opselect.learners.environment import EnvironmentMismatchError, train_environment
+    from opselect.learners.environment import train_environment
+    from opselect.learners.episodes import EnvironmentMismatchError
 
     try:
         trained = train_environment(env, learner, seed=seed, steps=steps, console=console)

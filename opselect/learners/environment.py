@@ -11,13 +11,12 @@ K actions.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 from opselect._tensorflow import keras, tf
 from opselect.estimators import (
@@ -30,24 +29,19 @@ from opselect.estimators import (
 )
 from opselect.learners import LEARNERS, Learner
 from opselect.learners.base import TrainingDivergedError
-from opselect.policy import build_network, check_choice, distribution, replica
-from opselect.random import as_seed
+from opselect.learners.episodes import (
+    Batch,
+    EnvironmentMismatchError,
+    actor,
+    make_environments,
+    play_episodes,
+    returns_to_go,
+)
+from opselect.policy import build_network, distribution, replica
 
-__all__ = [
-    "Batch",
-    "EnvironmentMismatchError",
-    "EnvironmentSettings",
-    "Trained",
-    "play_episodes",
-    "returns_to_go",
-    "train_environment",
-]
+__all__ = ["EnvironmentSettings", "Trained", "train_environment"]
 
 Tensor = Any
-
-
-class EnvironmentMismatchError(ValueError):
-    """An environment or learner that can't be trained here; the message says why and what can."""
 
 
 @dataclass(frozen=True)
@@ -98,25 +92,6 @@ def _seed(seed: int, index: int, purpose: int) -> int:
     return int(np.random.SeedSequence([seed, index, purpose]).generate_state(1)[0] >> 1)
 
 
-class Batch(NamedTuple):
-    """One episode per row, padded to the longest."""
-
-    observations: np.ndarray
-    """[L, N, F] float32."""
-    masks: np.ndarray
-    """[L, N, K] bool: the actions that were allowed."""
-    actions: np.ndarray
-    """[L, N] int, 0-based."""
-    rewards: np.ndarray
-    """[L, N] float64, 0 after the end."""
-    alive: np.ndarray
-    """[L, N] bool: whether the step belongs to the row's episode."""
-    truncated: np.ndarray
-    """[N] bool: the episode was cut, not ended."""
-    final: np.ndarray
-    """[N, F] float32: the observation after the last step."""
-
-
 @dataclass(frozen=True)
 class Trained:
     """A trained policy: a Keras model from flat observations [N, F] to logits [N, K]."""
@@ -130,132 +105,16 @@ class Trained:
     def evaluate(self, episodes: int = 100, seed: int = 0) -> float:
         """The mean undiscounted return of the greedy policy over fresh episodes."""
         rows = min(episodes, 50)
-        envs, _ = _make(self.env_id, rows)
+        envs, _ = make_environments(self.env_id, rows)
         try:
             returns: list[float] = []
-            act = _actor(self.policy, greedy=True)
+            act = actor(self.policy, greedy=True)
             while len(returns) < episodes:
                 batch = play_episodes(envs, act, _seed(seed, len(returns), _EVALUATION), longest=self.settings.longest)
                 returns += list(batch.rewards.sum(0))
             return float(np.mean(returns[:episodes]))
         finally:
             envs.close()
-
-
-def _make(env_id: str, rows: int) -> tuple[Any, int]:
-    """The vector environment, and K.
-
-    Raises:
-        EnvironmentMismatchError: unknown id, or an action space that is not Discrete.
-    """
-    try:
-        envs = gymnasium.make_vec(env_id, num_envs=rows)
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        known = [i for i in gymnasium.registry if i.rpartition("/")[0] in ("", "opselect")]
-        near = difflib.get_close_matches(env_id.rpartition(":")[2], known, n=1, cutoff=0.0)
-        raise EnvironmentMismatchError(
-            f"env: can't make {env_id!r} ({error}); the nearest known id is {near[0]!r}"
-        ) from error
-    space = envs.single_action_space
-    if not isinstance(space, gymnasium.spaces.Discrete):
-        envs.close()
-        raise EnvironmentMismatchError(
-            f"env: {env_id!r} has the action space {space}; only Discrete can be trained here"
-        )
-    return envs, int(space.n)
-
-
-def _flat(space: Any, observation: Any) -> np.ndarray:
-    """One observation as a vector [F]."""
-    return np.asarray(gymnasium.spaces.flatten(space, observation), np.float32)
-
-
-def _flat_rows(envs: Any, observations: Any) -> np.ndarray:
-    """A batch of observations as [N, F]; gymnasium's own wrapper refuses the SAME_STEP mode."""
-    space = envs.single_observation_space
-    if isinstance(space, gymnasium.spaces.Box):
-        return np.array(observations, np.float32).reshape(envs.num_envs, -1)
-    return np.stack([_flat(space, o) for o in gymnasium.vector.utils.iterate(envs.observation_space, observations)])
-
-
-def _actor(network: Callable[[Tensor], Tensor], greedy: bool) -> Callable[..., np.ndarray]:
-    """Chooses actions [N] for observations [N, F] under masks [N, K]; refuses invalid logits and empty masks."""
-
-    @tf.function(autograph=False, reduce_retracing=True)
-    def choose(observations: Tensor, masks: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
-        logits = network(observations)
-        choice = distribution(logits, masks)
-        return choice.mode() if greedy else choice.sample(seed=seed), logits
-
-    def act(observations: np.ndarray, masks: np.ndarray, seed: int) -> np.ndarray:
-        actions, logits = choose(tf.constant(observations), tf.constant(masks), as_seed(seed))
-        check_choice(logits.numpy(), masks)  # inside the compiled function nothing can be raised
-        return actions.numpy()
-
-    return act
-
-
-def _masks(infos: Mapping[str, Any], rows: int, actions: int) -> np.ndarray:
-    mask = infos.get("action_mask")
-    if mask is None:
-        return np.ones((rows, actions), bool)
-    given = np.asarray(infos.get("_action_mask", np.ones(rows, bool)), bool)
-    return np.array(mask, bool).reshape(rows, actions) | ~given[:, None]  # rows that gave none may do anything
-
-
-def play_episodes(envs: Any, act: Callable[..., np.ndarray], seed: int | None, longest: int) -> Batch:
-    """Plays one episode in every row of a vector environment, from a reset to its first end.
-
-    Works in every autoreset mode: what a row does after its first end is ignored.
-
-    Args:
-        envs: a gymnasium VectorEnv with Discrete actions; its observations are flattened.
-        act: (observations [N, F], masks [N, K], step's seed) -> actions [N], 0-based.
-        seed: seeds the environments and the actions.
-        longest: cut episodes after this many steps.
-    """
-    n, space = envs.num_envs, envs.single_action_space
-    first, k = int(space.start), int(space.n)
-    mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-    observations, infos = envs.reset(seed=seed)
-    alive, truncated = np.ones(n, bool), np.zeros(n, bool)
-    final = np.zeros((n, gymnasium.spaces.flatdim(envs.single_observation_space)), np.float32)
-    steps: list[tuple[np.ndarray, ...]] = []
-    while alive.any() and len(steps) < longest:
-        now, masks = _flat_rows(envs, observations), _masks(infos, n, k)
-        actions = act(now, masks, (0 if seed is None else seed) * 100_003 + len(steps))
-        observations, rewards, ended, cut, infos = envs.step(actions + first)
-        steps.append((now, masks, actions, np.where(alive, rewards, 0.0), alive.copy()))
-        over = alive & (ended | cut)
-        if over.any():
-            last = _flat_rows(envs, observations)
-            if mode == AutoresetMode.SAME_STEP:  # the returned observation is already the next episode's
-                last[over] = np.stack([_flat(envs.single_observation_space, o) for o in infos["final_obs"][over]])
-            final[over], truncated[over] = last[over], (cut & ~ended)[over]
-            alive &= ~over
-        if mode == AutoresetMode.DISABLED and (ended | cut).any():
-            # Starts the next episode, so that stepping the row stays legal; what it does is ignored.
-            observations, infos = envs.reset(options={"reset_mask": ended | cut})
-    if alive.any():  # cut here: a truncation like any other
-        final[alive], truncated[alive] = _flat_rows(envs, observations)[alive], True
-    columns = [np.stack(column) for column in zip(*steps, strict=True)]
-    return Batch(*columns, truncated=truncated, final=final)
-
-
-def returns_to_go(rewards: np.ndarray, discount: float, after: np.ndarray) -> np.ndarray:
-    """Discounted returns to go [L, N] of rewards [L, N].
-
-    Args:
-        rewards: [L, N], 0 after an episode's end.
-        discount: gamma.
-        after: [L, N], what follows each step: the bootstrapped value at the last step of a truncated episode, else 0.
-    """
-    result = np.zeros_like(rewards, np.float64)
-    following = np.zeros(rewards.shape[1])
-    for step in reversed(range(len(rewards))):
-        following = rewards[step] + discount * (following + after[step])
-        result[step] = following
-    return result
 
 
 class _Given(NamedTuple):
@@ -338,7 +197,7 @@ def train_environment(
     settings = settings or EnvironmentSettings()
     total = settings.steps if steps is None else steps
     estimator: Any = _learner(learner).estimator
-    envs, k = _make(env_id, settings.rows)
+    envs, k = make_environments(env_id, settings.rows)
     try:
         return _Trainer(env_id, envs, k, estimator, settings, seed, total).train(console)
     finally:
@@ -369,8 +228,8 @@ class _Trainer:
         """Iterates until the budget of environment steps is used."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        act = _actor(lambda o: self.network(o[None])[0], greedy=False)
-        act_greedily = _actor(lambda o: self.network(o[None])[0], greedy=True)
+        act = actor(lambda o: self.network(o[None])[0], greedy=False)
+        act_greedily = actor(lambda o: self.network(o[None])[0], greedy=True)
         history: list[tuple[int, float]] = []
         done, iteration = 0, 0
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[note]}"))

@@ -12,17 +12,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from opselect._tensorflow import keras
 from opselect.estimators import LeaveOneOut
 from opselect.learners.base import TrainingDivergedError
-from opselect.learners.environment import (
+from opselect.learners.environment import EnvironmentSettings, _seed, _Trainer, train_environment
+from opselect.learners.episodes import (
     Batch,
     EnvironmentMismatchError,
-    EnvironmentSettings,
-    _actor,
     _masks,
-    _seed,
-    _Trainer,
+    actor,
     play_episodes,
     returns_to_go,
-    train_environment,
 )
 from opselect.policy import InvalidLogitsError
 
@@ -109,11 +106,11 @@ def test_rows_without_a_mask_may_do_anything():
 
 
 def test_invalid_logits_are_refused_while_playing():
-    act = _actor(lambda o: o * np.float32(np.nan), greedy=False)
+    act = actor(lambda o: o * np.float32(np.nan), greedy=False)
     with pytest.raises(InvalidLogitsError, match="logits hold nan"):
         act(np.ones((3, 2), np.float32), np.ones((3, 2), bool), 0)
     with pytest.raises(InvalidLogitsError, match="mask leaves no operation"):
-        _actor(lambda o: o, greedy=True)(np.ones((1, 2), np.float32), np.zeros((1, 2), bool), 0)
+        actor(lambda o: o, greedy=True)(np.ones((1, 2), np.float32), np.zeros((1, 2), bool), 0)
 
 
 def test_a_budget_smaller_than_an_iteration_still_takes_a_forward_step():

@@ -29,7 +29,6 @@ __all__ = [
     "Proposal",
     "check_logits",
     "check_losses",
-    "joint_log_prob",
     "log_prob",
     "occupancy",
     "score_function_surrogate",
@@ -189,11 +188,6 @@ def log_prob(proposal: Proposal) -> Tensor:
         logits = tf.repeat(logits, samples // parents, axis=0)
     log_p = tf.nn.log_softmax(tf.cast(logits, tf.float32))
     return tf.reduce_sum(tf.stop_gradient(proposal.weights) * log_p, axis=[-2, -1])
-
-
-def joint_log_prob(proposals: Sequence[Proposal]) -> Tensor:
-    """The log-probability [S, ...] of whole trajectories: the sum over decisions."""
-    return tf.add_n([log_prob(p) for p in proposals])
 
 
 def occupancy(proposals: Sequence[Proposal]) -> Tensor | float:

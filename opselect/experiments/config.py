@@ -75,14 +75,13 @@ class RunConfig:
         """All that determines the result, as plain JSON values."""
         from opselect import __version__
 
-        learner = {f.name: getattr(self.learner, f.name) for f in dataclasses.fields(self.learner)}
         estimator = self.learner.estimator
-        learner["estimator"] = {"class": type(estimator).__name__} | _plain(estimator)
+        kind = {"class": type(estimator).__name__}
         return {
             "version": __version__,
             "name": self.name,
             "task": self.task.to_dict() | {"own_operations": _own_operations(self.task)},
-            "learner": {name: _plain(value) for name, value in learner.items()},
+            "learner": _plain(self.learner) | {"estimator": kind | _plain(estimator)},
             "seeds": list(self.seeds),
             "steps": self.steps,
             "points": self.points,

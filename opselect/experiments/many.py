@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,14 +35,15 @@ def run_all(
         TimeElapsedColumn(),
     )
     to_do = [config for config in runs if not (folder / config.folder / RESULT).exists()]
+    following = dict(itertools.pairwise(to_do))
     compiler = ThreadPoolExecutor(1, thread_name_prefix="compile")
     try:
         with Progress(*columns, console=console, transient=True) as bar:
             overall = bar.add_task(f"{len(runs)} runs", total=len(runs), note="")
             for config in runs:
-                if config in to_do[:-1]:
+                if config in following:
                     # Errors come up again when that configuration is run.
-                    compiler.submit(prepare, to_do[to_do.index(config) + 1])
+                    compiler.submit(prepare, following[config])
                 current = bar.add_task(f"{config.name} {config.learner.name}", total=config.steps, note="compiling")
 
                 def report(done: int, hard: float, current: Any = current) -> None:

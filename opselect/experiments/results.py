@@ -10,13 +10,13 @@ import json
 import os
 import pathlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-__all__ = ["RESULT", "DamagedFileError", "Picture", "RunResult", "config_hash", "read_results", "write_atomically"]
+__all__ = ["RESULT", "DamagedFileError", "Picture", "RunResult", "config_hash", "write_atomically"]
 
 RESULT = "result.npz"
 
@@ -127,15 +127,3 @@ class RunResult:
             return cls(**facts, **arrays, picture=picture)
         except Exception as error:  # a zip, JSON, key or type error: all mean the same to the caller
             raise DamagedFileError(f"{path} is not a whole result ({error}); remove it to run this again") from error
-
-
-def read_results(folders: Iterable[pathlib.Path]) -> tuple[list[RunResult], list[str]]:
-    """Loads all results under the folders, in path order, and what was wrong with those that could not be read."""
-    results, problems = [], []
-    for folder in folders:
-        for path in sorted(pathlib.Path(folder).rglob(RESULT)):
-            try:
-                results.append(RunResult.load(path.parent))
-            except DamagedFileError as error:
-                problems.append(str(error))
-    return results, problems

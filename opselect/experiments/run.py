@@ -20,7 +20,18 @@ from opselect.experiments.results import (
     write_atomically,
 )
 from opselect.learners.loop import Loop, loop_for
-from opselect_envs.tasks import State, Task, best_reward, branches, can_enumerate, observe, options, reward, step
+from opselect_envs.tasks import (
+    State,
+    Task,
+    best_reward,
+    branches,
+    can_enumerate,
+    observe,
+    one_hot,
+    options,
+    reward,
+    step,
+)
 
 __all__ = ["Progress", "play", "prepare", "run"]
 
@@ -45,7 +56,7 @@ def play(
         (choices [N, T], rewards [N], what the oracle would choose at its own states [N, T], -1 where
         its paths are too many to enumerate).
     """
-    data, k = task.data(), np.arange(len(task.ops))
+    data, k = task.data(), len(task.ops)
     state, ideal = start, start
     chosen, right = [], []
     for decision in range(task.horizon):
@@ -54,7 +65,7 @@ def play(
         if task.mask_actions:
             scores = np.where(choices.available > 0, scores, -np.inf)
         chosen.append(scores.argmax(-1))
-        state = step(np, choices, state, (chosen[-1][:, None] == k).astype(np.float32))
+        state = step(np, choices, state, one_hot(chosen[-1], k))
 
         choices = options(np, task, data, ideal.value)
         left = task.horizon - decision - 1
@@ -62,7 +73,7 @@ def play(
             right.append(best_reward(task, data, branches(ideal, choices), left).argmax(-1))
         else:
             right.append(np.full(len(ideal.value), -1))
-        ideal = step(np, choices, ideal, (right[-1][:, None] == k).astype(np.float32))
+        ideal = step(np, choices, ideal, one_hot(right[-1], k))
     return np.stack(chosen, -1), reward(np, task, data, state), np.stack(right, -1)
 
 

@@ -66,8 +66,8 @@ class Loop:
         )
         self.network = make(len(task.ops))
         self.critic = make(1, output_scale=1.0) if learner.estimator.needs_value else None
-        networks = [self.network] if self.critic is None else [self.network, self.critic]
-        self.parameters = [v for n in networks for v in n.trainable_variables]
+        self.networks = [self.network] if self.critic is None else [self.network, self.critic]
+        self.parameters = [v for n in self.networks for v in n.trainable_variables]
         self.optimizer = keras.optimizers.Adam(1e-3)
         self.optimizer.build(self.parameters)
         rows = learner.rows_for(task)
@@ -92,8 +92,7 @@ class Loop:
         """Sets all variables to what they are before the first step of these seeds [R]."""
         for variable in self.variables.values():
             variable.assign(tf.zeros_like(variable))
-        networks = [self.network] if self.critic is None else [self.network, self.critic]
-        for which, network in enumerate(networks):
+        for which, network in enumerate(self.networks):
             for depth, layer in enumerate(layer for layer in network.layers if isinstance(layer, StackedDense)):
                 layer.seeds = [1000 * int(seed) + 100 * which + depth for seed in seeds]
                 layer.kernel.assign(layer.initial_kernel(layer.kernel.shape[1]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import pathlib
 import shlex
@@ -30,13 +29,15 @@ class Mistake(Exception):
 
 def _known(option: str, names: Iterable[str] | None, valid: Iterable[str]) -> list[str] | None:
     """Splits at commas and checks names; None stays None."""
+    from opselect_envs.naming import nearest  # the package brings gymnasium, which --help need not wait for
+
     if names is None:
         return None
     valid, found = list(valid), [n for part in names for n in part.split(",") if n]
     for name in found:
         if name not in valid:
             folded = {v.lower(): v for v in valid}
-            near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.0)[0]
+            near = nearest(name.lower(), folded)
             raise Mistake(f"{option}: unknown name {name!r}; did you mean {folded[near]!r}? Known: {', '.join(valid)}")
     if not found:
         raise Mistake(f"{option}: needs at least one name; known: {', '.join(valid)}")

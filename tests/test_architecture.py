@@ -14,6 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Each layer may import those before it. Siblings in one set don't import each other.
 LAYERS = [
+    {"opselect_envs.naming"},
     {"opselect_envs.operations"},
     {"opselect_envs.tasks"},
     {"opselect_envs", "opselect._tensorflow", "opselect.experiments.results", "opselect.experiments.machine"},

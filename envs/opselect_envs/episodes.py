@@ -6,12 +6,12 @@ T decisions.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from opselect_envs.naming import nearest
 from opselect_envs.tasks import (
     OPTIMAL_REGRET,
     InvalidTaskError,
@@ -72,7 +72,7 @@ def task_with(task: str | Task, parameters: dict[str, Any]) -> Task:
         known.remove("horizon")
     for name, value in parameters.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            near = nearest(name, known)
             raise InvalidTaskError(
                 f"unknown parameter {name}={value!r}; did you mean {near!r}? Known: {', '.join(known)}"
             )

@@ -11,7 +11,6 @@ derivatives are finite. Float32 denormals count as zero, because TensorFlow flus
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from opselect_envs.naming import nearest
 
 __all__ = [
     "BINARY",
@@ -253,7 +254,7 @@ def as_operation(operation: str | Operation) -> Operation:
             check_operation(operation)
         return operation
     if operation not in OPERATIONS:
-        near = difflib.get_close_matches(str(operation), OPERATIONS, n=1, cutoff=0.0)[0]
+        near = nearest(operation, OPERATIONS)
         raise InvalidOperationError(
             f"unknown operation {operation!r}; did you mean {near!r}? Known: {', '.join(OPERATIONS)}"
         )
@@ -278,7 +279,7 @@ def as_operations(operations: Iterable[str | Operation], *, arity: int | None = 
     for operation in found:
         if arity is not None and operation.arity != arity:
             fitting = UNARY if arity == 1 else BINARY
-            near = difflib.get_close_matches(operation.name, fitting, n=1, cutoff=0.0)[0]
+            near = nearest(operation.name, fitting)
             raise InvalidOperationError(
                 f"operation {operation.name!r} takes {operation.arity} operands where {arity} is needed;"
                 f" the nearest fitting name is {near!r}"

@@ -5,7 +5,6 @@ Both are shells: the dynamics are in `tasks`, the bookkeeping in `episodes`. Sha
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from gymnasium.vector.utils import batch_space
 
 from opselect_envs import rendering
 from opselect_envs.episodes import Episodes, action_mask, advance, begin, merge, observations, report, take, task_with
+from opselect_envs.naming import nearest
 from opselect_envs.streams import Streams
 from opselect_envs.tasks import Task, noisy_reward
 
@@ -32,7 +32,7 @@ _STEP_KEYS = ("error", "optimal", "regret")  # of info, after a step only
 def _check_render_mode(render_mode: str | None) -> str | None:
     modes = _METADATA["render_modes"]
     if render_mode is not None and render_mode not in modes:
-        near = difflib.get_close_matches(str(render_mode), modes, n=1, cutoff=0.0)[0]
+        near = nearest(render_mode, modes)
         raise ValueError(f"render_mode must be one of {modes} or None, got {render_mode!r}; did you mean {near!r}?")
     return render_mode
 
@@ -384,6 +384,6 @@ def _masked(values: dict[str, np.ndarray], rows: np.ndarray) -> Info:
 def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     known = [m.value for m in AutoresetMode]
     if not isinstance(mode, AutoresetMode) and mode not in known:
-        near = difflib.get_close_matches(str(mode), known, n=1, cutoff=0.0)[0]
+        near = nearest(mode, known)
         raise ValueError(f"autoreset_mode must be an AutoresetMode or one of {known}, got {mode!r}; nearest: {near!r}")
     return AutoresetMode(mode)

@@ -13,7 +13,6 @@ available operations, so the oracle's reward is 1. Shapes: [...] any batch of ep
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opselect_envs.naming import nearest
 from opselect_envs.operations import Operation, as_operations, evaluate
 
 __all__ = [
@@ -134,7 +134,7 @@ class Task:
         _require_number("tolerance", self.tolerance, 0.0)
         _require_number("value_limit", self.value_limit, 0.0)
         if self.reward not in ("dense", "sparse"):
-            near = difflib.get_close_matches(str(self.reward), ("dense", "sparse"), n=1, cutoff=0.0)[0]
+            near = nearest(self.reward, ("dense", "sparse"))
             raise InvalidTaskError(f"reward must be 'dense' or 'sparse', got {self.reward!r}; did you mean {near!r}?")
         if max(abs(self.low), abs(self.high)) > self.value_limit:
             raise InvalidTaskError(
@@ -283,7 +283,7 @@ def _rule_indices(task: Task) -> np.ndarray:
         known = task.names
         for region, name in enumerate(task.rule):
             if name not in known:
-                near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)[0]
+                near = nearest(name, known)
                 raise InvalidTaskError(f"rule names {name!r}, which is not among the operations; nearest: {near!r}")
             if not everywhere[region, known.index(name)]:
                 raise InvalidTaskError(
@@ -606,6 +606,6 @@ def as_task(task: str | Task) -> Task:
     if isinstance(task, Task):
         return task
     if task not in TASKS:
-        near = difflib.get_close_matches(str(task), TASKS, n=1, cutoff=0.0)[0]
+        near = nearest(task, TASKS)
         raise InvalidTaskError(f"unknown task {task!r}; did you mean {near!r}? Known: {', '.join(TASKS)}")
     return TASKS[task]

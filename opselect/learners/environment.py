@@ -10,7 +10,6 @@ K actions.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -38,6 +37,7 @@ from opselect.learners.episodes import (
     returns_to_go,
 )
 from opselect.policy import build_network, distribution, replica
+from opselect_envs.naming import nearest
 
 __all__ = ["EnvironmentSettings", "Trained", "train_environment"]
 
@@ -164,7 +164,7 @@ _ARRANGEMENTS: dict[type, Callable[[Batch, np.ndarray, np.ndarray | None], _Give
 def _learner(name: str) -> Learner:
     fitting = [n for n, learner in LEARNERS.items() if type(learner.estimator) in _ARRANGEMENTS]
     if name not in fitting:
-        near = difflib.get_close_matches(name, fitting, n=1, cutoff=0.0)[0]
+        near = nearest(name, fitting)
         raise EnvironmentMismatchError(
             f"learner: {name!r} can't learn from an environment's rewards alone; the nearest that can is {near!r}"
             f" (those are: {', '.join(fitting)})"

@@ -5,7 +5,6 @@ Shapes: N rows, L steps of the longest episode, F features of an observation, K 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from opselect._tensorflow import tf
 from opselect.policy import check_choice, distribution
 from opselect.random import as_seed
+from opselect_envs.naming import nearest
 
 __all__ = ["Batch", "EnvironmentMismatchError", "actor", "make_environments", "play_episodes", "returns_to_go"]
 
@@ -55,9 +55,9 @@ def make_environments(env_id: str, rows: int) -> tuple[Any, int]:
         envs = gymnasium.make_vec(env_id, num_envs=rows)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         known = [i for i in gymnasium.registry if i.rpartition("/")[0] in ("", "opselect")]
-        near = difflib.get_close_matches(env_id.rpartition(":")[2], known, n=1, cutoff=0.0)
+        near = nearest(env_id.rpartition(":")[2], known)
         raise EnvironmentMismatchError(
-            f"env: can't make {env_id!r} ({error}); the nearest known id is {near[0]!r}"
+            f"env: can't make {env_id!r} ({error}); the nearest known id is {near!r}"
         ) from error
     space = envs.single_action_space
     if not isinstance(space, gymnasium.spaces.Discrete):

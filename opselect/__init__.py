@@ -10,7 +10,55 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_SUBMODULES = ("comparison", "estimators", "experiments", "learners", "numerics", "policy", "random", "report")
+_SUBMODULES = (
+    "comparison",
+    "doctor",
+    "estimators",
+    "experiments",
+    "gradients",
+    "layers",
+    "learners",
+    "masks",
+    "models",
+    "namespace",
+    "numerics",
+    "policy",
+    "random",
+    "report",
+)
+# What a TensorFlow or Keras user writes as opselect.<name>, by the submodule that holds it.
+_HOMES = {
+    "doctor": ("check_gradients",),
+    "gradients": ("gradient_report",),
+    "models": ("SelectorModel",),
+    "masks": ("mask", "mask_gap", "one_hot_argmax", "soft_mask", "with_surrogate_gradient"),
+    "numerics": (
+        "acos",
+        "acosh",
+        "apply",
+        "asin",
+        "atan2",
+        "atanh",
+        "cbrt",
+        "cosh",
+        "divide",
+        "exp",
+        "expm1",
+        "hypot",
+        "log",
+        "log1p",
+        "logsumexp",
+        "mod",
+        "norm",
+        "pow",
+        "sinh",
+        "softmax_entropy",
+        "sparsemax",
+        "sqrt",
+        "where",
+    ),
+}
+_ATTRIBUTES = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__"]
 
@@ -18,8 +66,12 @@ __all__ = ["__version__"]
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"opselect.{name}")
+    if name in _ATTRIBUTES:
+        value = getattr(importlib.import_module(f"opselect.{_ATTRIBUTES[name]}"), name)
+        globals()[name] = value  # found directly from now on
+        return value
     raise AttributeError(f"module 'opselect' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_SUBMODULES])
+    return sorted([*__all__, *_SUBMODULES, *_ATTRIBUTES])

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["keras", "quiet_stderr", "tf", "tfp"]
+__all__ = ["in_xla", "keras", "quiet_stderr", "tf", "tfp"]
 
 
 @contextlib.contextmanager
@@ -62,3 +62,13 @@ with quiet_stderr(), warnings.catch_warnings():
 keras: Any = _keras
 tf: Any = _tensorflow
 tfp: Any = _tensorflow_probability
+
+
+def in_xla() -> bool:
+    """Whether the function being traced will be compiled by XLA, where shapes are fixed and nothing can be raised."""
+    if tf.executing_eagerly():
+        return False
+    from tensorflow.python.ops import control_flow_util  # there is no public way to ask
+
+    util: Any = control_flow_util
+    return bool(util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))

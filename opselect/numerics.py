@@ -1,119 +1,613 @@
-"""TensorFlow as an array namespace, so that operations and tasks run from the one definition that NumPy runs.
+"""Selection and elementary functions whose value and gradient are never NaN for numbers that are not NaN.
 
-`xp` has the NumPy names that `opselect_envs` uses. Every function keeps the dtype of its array arguments, and every
-function is connected to its input: a step such as ``floor`` has the gradient 0, never None.
+``tf.where(x > 0, tf.sqrt(x), 0.0)`` evaluates the square root everywhere, and ``0 * inf = NaN`` reaches the gradient
+from the branch that was not taken. `where` gives each branch its operands only where it is selected.
+
+The functions here follow one convention, in eager mode, ``tf.function`` and XLA, for first and higher derivatives:
+
+- inside its domain a function has the value and the derivatives of the TensorFlow function of that name;
+- beyond the edge of its domain it keeps the value it has at the nearest number inside, and its gradient is 0
+  (``log(0)`` is the logarithm of the smallest normal number, ``exp(1000)`` is the largest number, ``sqrt(-1)`` is 0);
+- where the derivative is infinite, as that of sqrt or norm at 0, the gradient is 0;
+- at a pole (a division by 0, 0 to a negative power) the value is `fill`, and the gradient is 0;
+- a derivative too large for the dtype saturates at a value that a million such may be added of without overflow;
+- a NaN that is put in comes out as the value, so that it is seen, with gradient 0.
+
+Formulas are those of the catalogue, `opselect_envs.OPERATIONS`, which the environments run too; `apply` evaluates an
+operation of the catalogue, or one's own, with the domain that the operation declares.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from types import SimpleNamespace
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from opselect._tensorflow import tf
-from opselect_envs.operations import (
-    InvalidOperationError,
-    Operation,
-    check_operation,
-    evaluate,
-    first_point,
-    probe_points,
-)
+from opselect.namespace import xp
+from opselect_envs.operations import OPERATIONS, Operation, as_operation, evaluate
 
-__all__ = ["check_gradient", "xp"]
+__all__ = [
+    "InvalidShapeError",
+    "acos",
+    "acosh",
+    "apply",
+    "asin",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "cosh",
+    "divide",
+    "exp",
+    "expm1",
+    "hypot",
+    "log",
+    "log1p",
+    "logsumexp",
+    "mod",
+    "norm",
+    "pow",
+    "sinh",
+    "softmax_entropy",
+    "sparsemax",
+    "sqrt",
+    "straight_through",
+    "where",
+]
 
 Tensor = Any
 
 
-def _step(function: Any) -> Any:
-    """A piecewise constant function whose gradient is 0 instead of None."""
+class InvalidShapeError(ValueError):
+    """Arguments whose ranks or shapes do not fit each other, or would broadcast into something that is not meant."""
+
+
+# --- selection --------------------------------------------------------------------------------------------------------
+
+
+def where(
+    condition: Any,
+    on_true: Any,
+    on_false: Any,
+    operands: Any = (),
+    *,
+    stand_in: Any = None,
+) -> Tensor:
+    """Selects between two branches; neither the value nor the gradient of the branch not taken can leak.
+
+    A branch that is callable gets the operands where it is selected, and elsewhere a stand-in: values that the operands
+    have at a place where the branch *is* selected, so it need not be defined anywhere else. Branches may call `where`
+    themselves: compute the inner condition from the branch's own arguments, which are safe.
+
+        where(x > 0, tf.sqrt, 0.0, x)
+        where(y == 0, 0.0, lambda x, y: x / y, [x, y])
+
+    Args:
+        condition: [...] bool, or a callable of the operands that returns it.
+        on_true: a callable of the operands, an operation (by catalogue name or as an `Operation`, which is evaluated as
+            in `apply`), or a tensor that broadcasts with the condition.
+        on_false: likewise.
+        operands: a tensor, or a sequence of tensors, that broadcast with the condition. Where the condition has fewer
+            rows than an operand has entries ([B, 1] and [B, N]), whole rows are selected and stood in for.
+        stand_in: a number, or one per operand, to stand in for operands where a branch is not selected. Needed only by
+            a branch that uses *other* trainable tensors than its operands, for batches where it is selected nowhere:
+            they get 0 times its slope at the stand-in, which is 0.5 when nothing else is known.
+
+    Returns:
+        A tensor of the shape that condition, operands and results broadcast to.
+
+    Raises:
+        InvalidShapeError: names both shapes that do not broadcast.
+        TypeError: the condition is not boolean.
+    """
+    several = isinstance(operands, list | tuple)
+    arrays = [tf.convert_to_tensor(v) for v in (operands if several else [operands])]
+    if callable(condition):
+        condition = condition(*arrays)
+    condition = tf.convert_to_tensor(condition)
+    if condition.dtype != tf.bool:
+        raise TypeError(f"condition must be boolean, got {condition.dtype.name}; write a comparison such as x > 0")
+    for i, v in enumerate(arrays):
+        _check_broadcast(f"operands[{i}]" if several else "operands", v, condition)
+    given = None if stand_in is None else list(stand_in) if isinstance(stand_in, list | tuple) else [stand_in]
+    if given is not None and len(given) == 1:
+        given = given * len(arrays)
+    if given is not None and len(given) != len(arrays):
+        raise ValueError(f"stand_in must be one number or one per operand ({len(arrays)}), got {stand_in!r}")
+
+    def evaluate(branch: Any, selected: Tensor, name: str) -> Any:
+        if isinstance(branch, str | Operation):
+            if not arrays:
+                raise ValueError(f"{name} is an operation, so operands must be given")
+            return apply(branch, *arrays)  # finite everywhere, so there is nothing to keep from it
+        if not callable(branch):
+            return branch
+        if not arrays:
+            raise ValueError(f"{name} is callable, so operands must be given")
+        found = _stand_ins(selected, arrays) if given is None else given
+        pairs = zip(arrays, found, strict=True)
+        return branch(*(tf.where(selected, v, tf.stop_gradient(tf.cast(s, v.dtype))) for v, s in pairs))
+
+    results = [evaluate(on_true, condition, "on_true"), evaluate(on_false, ~condition, "on_false")]
+    first, second = _same_dtype(results)
+    for name, result in (("on_true", first), ("on_false", second)):
+        _check_broadcast(name, result, condition)
+    _check_broadcast("on_true", first, second, "on_false")
+    return tf.where(condition, first, second)
+
+
+def _constant(value: float, like: Tensor) -> Tensor:
+    return tf.constant(value, like.dtype)
+
+
+def _same_dtype(results: Sequence[Any]) -> list[Tensor]:
+    """Numbers and NumPy arrays take the dtype of the other result."""
+    dtype = next((r.dtype for r in results if tf.is_tensor(r) or isinstance(r, tf.Variable)), None)
+    if dtype is None and any(isinstance(r, float) for r in results):
+        dtype = tf.float32
+    return [tf.convert_to_tensor(r, None if tf.is_tensor(r) else dtype) for r in results]
+
+
+def _check_broadcast(name: str, value: Tensor, other: Tensor, other_name: str = "condition") -> None:
+    try:
+        tf.broadcast_static_shape(value.shape, other.shape)
+    except ValueError:
+        raise InvalidShapeError(
+            f"{name} has shape {tuple(value.shape)} and {other_name} has shape {tuple(other.shape)},"
+            " which do not broadcast"
+        ) from None
+
+
+def _stand_ins(selected: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
+    """For each operand, what it holds at one place where `selected` is true (the same place for all of them)."""
+    rank = selected.shape.rank
+    if rank is not None and any(_has_rows(v, selected) for v in operands):
+        return _stand_in_rows(selected, operands)
+    # The largest first operand, of those places the largest second one, and so on: cheaper than a gather at an index.
+    found = []
+    for v in operands:
+        if not v.dtype.is_floating:
+            found.append(tf.reduce_max(tf.where(selected, v, v.dtype.min)))
+            selected = selected & (v == found[-1])
+            continue
+        lowest = _constant(v.dtype.min, v)
+        largest = tf.reduce_max(tf.where(selected & tf.math.is_finite(v), v, lowest))
+        selected = selected & (v == largest)
+        found.append(tf.where(largest > lowest, largest, _constant(0.5, v)))
+    return [tf.stop_gradient(s) for s in found]
+
+
+def _has_rows(operand: Tensor, selected: Tensor) -> bool:
+    """Whether an operand is longer than the condition along some axis, so that rows are selected."""
+    if operand.shape.rank is None:
+        return False
+    if operand.shape.rank > selected.shape.rank:
+        return True
+    pairs = zip(reversed(operand.shape.as_list()), reversed(selected.shape.as_list()), strict=False)
+    return any(long is not None and long > 1 and short == 1 for long, short in pairs)
+
+
+def _stand_in_rows(selected: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
+    shape, rank = tf.shape(selected), selected.shape.rank
+    flat = tf.reshape(selected, [-1])
+    index = tf.argmax(tf.cast(flat, tf.int32), output_type=tf.int32)
+    place = []
+    for axis in reversed(range(rank)):
+        place.append(index % shape[axis])
+        index = index // shape[axis]
+    found = []
+    for v in operands:
+        row = tf.stop_gradient(v)
+        for back, at in enumerate(place, start=1):  # from the last axis on
+            if back <= v.shape.rank and selected.shape[-back] != 1:
+                axis = v.shape.rank - back
+                row = tf.gather(row, tf.minimum(at, tf.shape(v)[axis] - 1)[None], axis=axis)
+        default = _constant(0.5, v) if v.dtype.is_floating else tf.ones([], v.dtype)
+        found.append(tf.where(tf.reduce_any(flat), row, default))
+    return found
+
+
+# --- functions that saturate ------------------------------------------------------------------------------------------
+
+
+def _limit(dtype: Any) -> float:
+    """Where derivatives saturate: a million of them may be added in float32 and float64 without overflow."""
+    return float(dtype.max) ** 0.84
+
+
+def _clip(x: Tensor, bound: float | None = None) -> Tensor:
+    bound = _limit(x.dtype) if bound is None else bound
+    return tf.clip_by_value(x, _constant(-bound, x), _constant(bound, x))
+
+
+@tf.custom_gradient
+def _product(a: Tensor, b: Tensor) -> Any:
+    """The product of any a and a finite b: never NaN unless a is, nor are its derivatives of any order."""
+    bounded = _clip(a, a.dtype.max)
+    return _clip(bounded * b), lambda g: (_product(g, b), _product(g, bounded))
+
+
+def _saturating(function: Callable[..., Tensor], *, regular: bool = False) -> Callable[..., Tensor]:
+    """An elementwise function of tensors of one shape, with finite derivatives of every order.
+
+    `function` must be defined wherever it is called, with derivatives that are finite up to overflow. If it is
+    `regular`, neither its value nor its first derivative overflows, and they need no clipping.
+    """
+    return _differentiable(function if regular else _clipped(function), function, regular)
+
+
+def _differentiable(value: Callable[..., Tensor], function: Callable[..., Tensor], regular: bool) -> Any:
+    """`value`, with the gradient of `function`."""
 
     @tf.custom_gradient
-    def forward(x: Tensor) -> Any:
-        return function(x), tf.zeros_like
+    def saturated(*x: Tensor) -> Any:
+        def gradient(upstream: Tensor) -> Any:
+            gradients = []
+            for i in range(len(x)):
+                slope = functools.partial(_slope, function, i)
+                finite = slope if regular else functools.partial(_finite_slope, slope)
+                gradients.append(_product(upstream, _differentiable(finite, slope, False)(*x)))
+            return gradients if len(x) > 1 else gradients[0]
 
-    return forward
+        return value(*x), gradient
+
+    return saturated
 
 
-def _cbrt(x: Tensor) -> Tensor:
-    root = tf.sign(x) * tf.pow(tf.abs(x), tf.constant(1.0 / 3.0, x.dtype))
-    return root - (root * root * root - x) / (3.0 * root * root)  # one Newton step, to the last bits
+def _clipped(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda *x: _clip(function(*x), x[0].dtype.max)
 
 
-def _logaddexp(a: Tensor, b: Tensor) -> Tensor:
-    return a + tf.math.softplus(b - a)  # its gradient at a = b is 1/2, unlike that of max + log1p
+def _slope(function: Callable[..., Tensor], index: int, *x: Tensor) -> Tensor:
+    """The partial derivative of an elementwise function, by TensorFlow's formula."""
+    with tf.GradientTape() as tape:
+        tape.watch(x[index])
+        value = function(*x)
+    return tape.gradient(value, x[index], unconnected_gradients="zero")
 
 
-xp = SimpleNamespace(
-    abs=tf.abs,
-    arccos=tf.acos,
-    arccosh=tf.acosh,
-    arcsin=tf.asin,
-    arcsinh=tf.asinh,
-    arctan=tf.atan,
-    arctan2=tf.atan2,
-    arctanh=tf.atanh,
-    cbrt=_cbrt,
-    ceil=_step(tf.math.ceil),
-    clip=tf.clip_by_value,
-    concatenate=tf.concat,
-    cos=tf.cos,
-    cosh=tf.cosh,
-    cumsum=tf.cumsum,
-    exp=tf.exp,
-    expm1=tf.math.expm1,
-    floor=_step(tf.floor),
-    full_like=lambda x, fill: tf.fill(tf.shape(x), tf.cast(fill, x.dtype)),
-    log=tf.math.log,
-    log1p=tf.math.log1p,
-    logaddexp=_logaddexp,
-    matmul=tf.linalg.matmul,
-    maximum=tf.maximum,
-    minimum=tf.minimum,
-    ones_like=tf.ones_like,
-    power=tf.pow,
-    round=_step(tf.round),
-    sign=_step(tf.sign),
-    sin=tf.sin,
-    sinh=tf.sinh,
-    sqrt=tf.sqrt,
-    stack=tf.stack,
-    sum=tf.reduce_sum,
-    tan=tf.tan,
-    tanh=tf.tanh,
-    where=tf.where,
-    zeros_like=tf.zeros_like,
-)
-"""The TensorFlow namespace that `Operation.apply`, `Operation.domain` and the functions of a task accept as ``xp``."""
+def _finite_slope(slope: Callable[..., Tensor], *x: Tensor) -> Tensor:
+    """A slope in bounds, and 0 where TensorFlow's formula gives 0 * inf = NaN."""
+    derivative = slope(*x)
+    return _clip(tf.where(tf.math.is_nan(derivative), tf.zeros_like(derivative), derivative))
+
+
+def _floating(*x: Any) -> list[Tensor]:
+    """Tensors of one floating-point dtype: that of the first floating tensor, else float32."""
+    typed = [v.dtype for v in x if tf.is_tensor(v) or isinstance(v, tf.Variable)]
+    typed += [tf.as_dtype(v.dtype) for v in x if isinstance(v, np.ndarray)]
+    dtype = next((d for d in typed if d.is_floating), tf.float32)
+    return [tf.convert_to_tensor(v) if tf.is_tensor(v) and v.dtype == dtype else _cast(v, dtype) for v in x]
+
+
+def _cast(x: Any, dtype: Any) -> Tensor:
+    tensor = tf.convert_to_tensor(x)
+    if tensor.dtype.is_floating and tensor.dtype != dtype and tf.is_tensor(x):
+        raise TypeError(f"arguments have dtypes {dtype.name} and {tensor.dtype.name}; cast one of them")
+    return tf.cast(tensor, dtype)
+
+
+def apply(operation: str | Operation, *x: Any) -> Tensor:
+    """Evaluates an operation, of the catalogue or one's own, where its domain admits the operands; its fill elsewhere.
+
+    Args:
+        operation: a catalogue name such as ``"log"``, or an `opselect_envs.Operation`.
+        *x: `operation.arity` floating-point tensors that broadcast.
+
+    Returns:
+        A finite tensor of the shape that the operands broadcast to. Its gradient is 0 outside the domain.
+
+    Raises:
+        opselect_envs.InvalidOperationError: an unknown name (the nearest is suggested), a wrong operation or arity.
+    """
+    return evaluate(xp, _saturated(as_operation(operation)), *_floating(*x))[0]
 
 
 @functools.lru_cache(maxsize=1024)
-def check_gradient(operation: Operation) -> Operation:
-    """Repeats `opselect_envs.operations.check_operation` with TensorFlow's values and exact gradients.
+def _saturated(operation: Operation) -> Operation:
+    function = _saturating(functools.partial(operation.apply, xp))
 
-    Raises:
-        InvalidOperationError: names the operation and the offending x.
+    def elementwise(_: Any, *x: Tensor) -> Tensor:
+        return function(*_broadcast(*x))
+
+    return dataclasses.replace(operation, apply=elementwise)
+
+
+def _broadcast(*x: Tensor) -> Sequence[Tensor]:
+    """The operands, broadcast to one shape."""
+    if len(x) == 1 or all(v.shape == x[0].shape and v.shape.is_fully_defined() for v in x):
+        return x
+    shape = functools.reduce(tf.broadcast_dynamic_shape, [tf.shape(v) for v in x])
+    return [tf.broadcast_to(v, shape) for v in x]
+
+
+# --- functions of one number, continued beyond the edges of their domain ----------------------------------------------
+
+
+def _continued(name: str, low: Callable[[Any], float], high: Callable[[Any], float], inside: str, summary: str) -> Any:
+    """The catalogue's formula between two bounds, each a function of the dtype; `inside` says which bound is inside."""
+    function = _saturating(functools.partial(OPERATIONS[name].apply, xp), regular=True)
+    above = tf.greater_equal if "[" in inside else tf.greater
+    below = tf.less_equal if "]" in inside else tf.less
+
+    def continued(x: Any) -> Tensor:
+        (x,) = _floating(x)
+        least, most = _constant(low(x.dtype), x), _constant(high(x.dtype), x)
+        within = above(x, least) & below(x, most)
+        return function(tf.where(within, x, tf.stop_gradient(tf.clip_by_value(x, least, most))))
+
+    continued.__name__ = continued.__qualname__ = name
+    continued.__doc__ = f"{summary}\n\n    Args:\n        x: [...] floating point.\n    "
+    return continued
+
+
+def _largest(dtype: Any) -> float:
+    return float(dtype.max)
+
+
+def _lowest(dtype: Any) -> float:
+    return float(dtype.min)
+
+
+def _smallest_normal(dtype: Any) -> float:
+    return float(ml_dtypes.finfo(dtype.as_numpy_dtype).smallest_normal)
+
+
+def _below_one(dtype: Any) -> float:
+    return float(np.nextafter(dtype.as_numpy_dtype(1.0), dtype.as_numpy_dtype(0.0)))
+
+
+def _above_minus_one(dtype: Any) -> float:
+    return -_below_one(dtype)
+
+
+def _log_largest(dtype: Any) -> float:
+    """Just below the logarithm of the largest number, so that the exponential is finite after rounding."""
+    return float(np.nextafter(dtype.as_numpy_dtype(np.log(float(dtype.max))), dtype.as_numpy_dtype(0.0)))
+
+
+def _minus_log_largest(dtype: Any) -> float:
+    return -_log_largest(dtype)
+
+
+def _number(value: float) -> Callable[[Any], float]:
+    return lambda dtype: value
+
+
+_EXPONENTS = (_minus_log_largest, _log_largest)
+_UNIT = (_number(-1.0), _number(1.0))
+sqrt = _continued("sqrt", _number(0.0), _largest, "(]", "The square root; 0 below 0, with gradient 0 at 0 and below.")
+log = _continued(
+    "log", _smallest_normal, _largest, "[]",
+    "The logarithm; that of the smallest normal number below it (-87.3 in float32), with gradient 0 there.",
+)  # fmt: skip
+log1p = _continued(
+    "log1p", _above_minus_one, _largest, "[]",
+    "log(1 + x); at and below -1 its value at the next number above -1 (-16.6 in float32), with gradient 0.",
+)  # fmt: skip
+exp = _continued("exp", _lowest, _log_largest, "[]", "The exponential; the largest number where it would overflow.")
+expm1 = _continued("expm1", _lowest, _log_largest, "[]", "exp(x) - 1; the largest number where it would overflow.")
+sinh = _continued("sinh", *_EXPONENTS, "[]", "The hyperbolic sine; continued by a constant where it would overflow.")
+cosh = _continued("cosh", *_EXPONENTS, "[]", "The hyperbolic cosine; continued by a constant where it would overflow.")
+asin = _continued("asin", *_UNIT, "()", "The arc sine; -pi/2 below and pi/2 above its domain, gradient 0 at -1 and 1.")
+acos = _continued("acos", *_UNIT, "()", "The arc cosine; pi below and 0 above its domain, gradient 0 at -1 and 1.")
+acosh = _continued("acosh", _number(1.0), _largest, "(]", "The inverse of cosh; 0 below 1, with gradient 0 at 1.")
+atanh = _continued(
+    "atanh", _above_minus_one, _below_one, "[]",
+    "The inverse of tanh; at and beyond -1 and 1 its value at the next number inside (8.7 in float32), gradient 0.",
+)  # fmt: skip
+
+
+def cbrt(x: Any) -> Tensor:
+    """The cubic root of x [...], negative for negative x; gradient 0 at 0."""
+    (x,) = _floating(x)
+    edge = tf.sign(x) * float(x.dtype.max) ** (1 / 3)  # of an infinite x; 0 and NaN stay what they are
+    return _selected(_nonzero(x) & ~tf.math.is_inf(x), _CBRT, 1.0, edge, x)
+
+
+def _nonzero(x: Tensor) -> Tensor:
+    """Whether x is not 0; denormals count as 0, since TensorFlow flushes them in some kernels only."""
+    return ~(tf.abs(x) < _constant(_smallest_normal(x.dtype), x))
+
+
+# --- functions of two numbers -----------------------------------------------------------------------------------------
+
+
+def _selected(inside: Tensor, function: Callable[..., Tensor], anchor: float, outside: Any, *x: Tensor) -> Tensor:
+    """`function` where `inside` (of the shape that the operands broadcast to), `outside` elsewhere."""
+    value = function(*_broadcast(*(tf.where(inside, v, _constant(anchor, v)) for v in x)))
+    return tf.where(inside, value, tf.cast(outside, value.dtype))
+
+
+_CBRT = _saturating(functools.partial(OPERATIONS["cbrt"].apply, xp))
+_DIVIDE = _saturating(functools.partial(OPERATIONS["div"].apply, xp))
+_POW = _saturating(functools.partial(OPERATIONS["pow"].apply, xp))
+_ATAN2 = _saturating(functools.partial(OPERATIONS["atan2"].apply, xp))
+_MOD = _saturating(tf.math.floormod)  # exact for large quotients, which the catalogue's formula leaves out
+
+
+@tf.custom_gradient
+def _hypot(x: Tensor, y: Tensor) -> Any:
+    large, small = tf.maximum(tf.abs(x), tf.abs(y)), tf.minimum(tf.abs(x), tf.abs(y))
+    inside = _nonzero(large) & ~tf.math.is_inf(large)
+    ratio = small / tf.where(inside, large, tf.ones_like(large))  # neither overflows nor vanishes, as squares do
+    value = _clip(tf.where(inside, large * tf.sqrt(1.0 + ratio * ratio), large), x.dtype.max)
+
+    def gradient(upstream: Tensor) -> Any:
+        directions = [tf.where(inside, divide(v, _hypot(x, y)), tf.zeros_like(v)) for v in (x, y)]
+        return [_product(upstream, d) for d in directions]
+
+    return value, gradient
+
+
+def divide(x: Any, y: Any, *, fill: Any = 0.0) -> Tensor:
+    """x / y, and `fill` with gradient 0 where y is 0 (or both are infinite).
+
+    Args:
+        x: [...].
+        y: [...], broadcasts with x.
+        fill: the value where y is 0: a number or a tensor that broadcasts, such as ``tf.sign(x)``. It is a constant.
     """
-    check_operation(operation)
-    points = probe_points(operation.arity)
-    inputs = [tf.constant(p) for p in points]
-    with tf.GradientTape() as tape:
-        for x in inputs:
-            tape.watch(x)
-        try:
-            value, _ = evaluate(xp, operation, *inputs)
-        except Exception as error:
-            raise InvalidOperationError(
-                f"operation {operation.name!r}: failed with TensorFlow arrays: {error!r}; write it with functions of xp"
-            ) from error
-    gradients = tape.gradient(value, inputs, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    for what, result in [("value", value), *(("gradient", g) for g in gradients)]:
-        wrong = ~np.isfinite(result.numpy())
-        if wrong.any():
-            raise InvalidOperationError(
-                f"operation {operation.name!r}: its domain admits {first_point(points, wrong)},"
-                f" where its {what} is not finite"
-            )
-    return operation
+    x, y = _floating(x, y)
+    inside = _nonzero(y) & ~(tf.math.is_inf(x) & tf.math.is_inf(y))
+    return _selected(inside, _DIVIDE, 1.0, tf.stop_gradient(fill), x, y)
+
+
+def pow(x: Any, y: Any, *, fill: Any = 0.0) -> Tensor:
+    """x to the power y.
+
+    0 to the power 0 is 1, with gradient 0; 0 to a power between 0 and 1 is 0, with gradient 0; a negative x has integer
+    powers, whose gradient in y is 0. `fill`, with gradient 0, stands where there is no real power: 0 to a negative
+    one, or a negative x to one that is not whole.
+
+    Args:
+        x: [...].
+        y: [...], broadcasts with x.
+        fill: a number or a tensor that broadcasts.
+    """
+    x, y = _floating(x, y)
+    zero, whole = ~_nonzero(x), y == tf.floor(y)
+    inside = tf.where(zero, (y == 0) | (y >= 1), (x > 0) | whole) | tf.math.is_nan(x) | tf.math.is_nan(y)
+    outside = tf.where(zero & (y > 0), _constant(0.0, x), tf.cast(tf.stop_gradient(fill), x.dtype))
+    # A whole power of a negative number has no gradient in y; rounding it spares XLA, where -1 ** 1e-45 is NaN.
+    return _selected(inside, _POW, 1.0, outside, x, tf.where(x < 0, tf.stop_gradient(tf.floor(y)), y))
+
+
+def mod(x: Any, y: Any, *, fill: Any = 0.0) -> Tensor:
+    """The remainder of x / y, with the sign of y, as Python's %; `fill` where y is 0 or an operand is infinite.
+
+    Args:
+        x: [...].
+        y: [...], broadcasts with x.
+        fill: a number or a tensor that broadcasts.
+    """
+    x, y = _floating(x, y)
+    inside = _nonzero(y) & ~(tf.math.is_inf(x) | tf.math.is_inf(y))
+    return _selected(inside, _MOD, 1.0, tf.stop_gradient(fill), x, y)
+
+
+def atan2(y: Any, x: Any) -> Tensor:
+    """The angle of the point (x, y), as `tf.atan2`; 0 with gradient 0 at the origin. [...] and [...] broadcast."""
+    y, x = _floating(y, x)
+    return _selected(_nonzero(x) | _nonzero(y), _ATAN2, 1.0, 0.0, y, x)
+
+
+def hypot(x: Any, y: Any) -> Tensor:
+    """sqrt(x**2 + y**2) without overflow; gradient 0 at the origin. [...] and [...] broadcast."""
+    return _hypot(*_broadcast(*_floating(x, y)))
+
+
+# --- functions of a row -----------------------------------------------------------------------------------------------
+
+
+def norm(x: Any, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
+    """The Euclidean norm along `axis` (of all entries by default), scaled so that squares neither overflow nor vanish.
+
+    Args:
+        x: [...].
+        axis: the axis or axes of the vectors.
+        keepdims: whether they stay, with length 1.
+
+    Returns:
+        The norms; the gradient at a zero vector is 0, and so is the second derivative.
+    """
+    (x,) = _floating(x)
+    axes = list(range(x.shape.rank)) if axis is None else axis
+
+    @tf.custom_gradient
+    def length(x: Tensor) -> Any:
+        top = tf.reduce_max(tf.abs(x), axes, keepdims=True)
+        inside = (top >= _smallest_normal(x.dtype)) & (top <= x.dtype.max)
+        scale = tf.where(inside, top, tf.ones_like(top))
+        value = scale * tf.sqrt(tf.reduce_sum(tf.square(x / scale), axes, keepdims=True))
+        value = _clip(tf.where(inside, value, top), x.dtype.max)  # a zero, infinite or NaN vector's is its maximum
+        return value, lambda upstream: _product(upstream, tf.where(inside, divide(x, length(x)), tf.zeros_like(x)))
+
+    value = length(x)
+    return value if keepdims else tf.squeeze(value, axes)
+
+
+def _shifted(x: Tensor, axis: Any) -> tuple[Tensor, Tensor]:
+    """(x - max, max) along `axis`; a row whose maximum is infinite becomes 0 at the maximum and -inf elsewhere."""
+    top = tf.stop_gradient(tf.reduce_max(x, axis, keepdims=True))
+    infinite = tf.math.is_inf(top)
+    extreme = tf.where(x == top, _constant(0.0, x), _constant(-np.inf, x))
+    return tf.where(infinite, extreme, tf.where(infinite, tf.zeros_like(x), x) - tf.where(infinite, 0.0, top)), top
+
+
+def logsumexp(x: Any, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:
+    """log(sum(exp(x))) along `axis`; entries of -inf count as nothing, a row of them gives -inf with gradient 0.
+
+    Args:
+        x: [...].
+        axis: the axis or axes that are summed; all of them by default.
+        keepdims: whether they stay, with length 1.
+    """
+    (x,) = _floating(x)
+    axes = list(range(x.shape.rank)) if axis is None else axis
+    shifted, top = _shifted(x, axes)
+    value = tf.math.log(tf.reduce_sum(tf.exp(shifted), axes, keepdims=True)) + top  # the sum is at least 1
+    return value if keepdims else tf.squeeze(value, axes)
+
+
+def softmax_entropy(logits: Any, axis: int = -1) -> Tensor:
+    """The entropy, in nats, of the categorical distribution with these logits.
+
+    A logit of -inf is an outcome of probability 0: it adds nothing, and its gradient is 0. A row of nothing but -inf
+    counts as uniform; infinite logits share all of the probability.
+
+    Args:
+        logits: [..., K].
+        axis: the axis of the K outcomes.
+
+    Returns:
+        [...], between 0 and log K.
+    """
+    (logits,) = _floating(logits)
+    shifted, _ = _shifted(logits, axis)
+    possible = shifted > -np.inf
+    finite = tf.where(possible, shifted, tf.zeros_like(shifted))
+    weight = tf.where(possible, tf.exp(finite), tf.zeros_like(finite))
+    total = tf.reduce_sum(weight, axis, keepdims=True)
+    mean = tf.reduce_sum(weight / total * finite, axis)
+    return tf.math.log(tf.squeeze(total, axis)) - mean
+
+
+def sparsemax(logits: Any, axis: int = -1) -> Tensor:
+    """The Euclidean projection of the logits onto the simplex: a softmax with exact zeros (Martins & Astudillo 2016).
+
+    Exact for logits of any size; `keras.activations.sparsemax` overflows from about 1e8 on.
+
+    Args:
+        logits: [..., K]; -inf is an outcome of probability 0.
+        axis: the axis of the K outcomes.
+
+    Returns:
+        [..., K] weights that sum to 1, with the gradient of the projection.
+    """
+    (logits,) = _floating(logits)
+    shifted, _ = _shifted(logits, axis)
+    # Only the K largest can matter: with a gap of 1 below the maximum a logit has weight 0.
+    z = tf.where(shifted > -1.0, shifted, -tf.ones_like(shifted))
+    order = tf.sort(z, axis, direction="DESCENDING")
+    count = tf.math.cumsum(tf.ones_like(order), axis)
+    support = tf.stop_gradient(order) * count > tf.math.cumsum(tf.stop_gradient(order), axis) - 1.0
+    size = tf.reduce_sum(tf.cast(support, z.dtype), axis, keepdims=True)
+    excess = tf.reduce_sum(tf.where(support, order, tf.zeros_like(order)), axis, keepdims=True) - 1.0
+    return tf.nn.relu(z - excess / size)
+
+
+# --- a value and another one's gradient -------------------------------------------------------------------------------
+
+
+def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
+    """The value of `hard` [...] with the gradient of `soft` [...]: exactly that value, unlike ``(hard + soft) - soft``.
+
+    A NaN in `soft` is passed on, so that it is seen; an infinite one has no gradient.
+    """
+    soft = tf.where(tf.math.is_inf(soft), tf.zeros_like(soft), soft)
+    return hard + (soft - tf.stop_gradient(soft))

@@ -18,6 +18,7 @@ __all__ = [
     "StackedDense",
     "build_network",
     "check_choice",
+    "clip_gradient",
     "distribution",
     "mask_logits",
     "network_output",
@@ -163,6 +164,19 @@ def mask_logits(logits: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return logits
     return tf.where(tf.cast(mask, tf.bool), logits, tf.constant(MASKED, logits.dtype))
+
+
+def clip_gradient(logits: Tensor, norm: Any) -> Tensor:
+    """The logits [..., K] themselves, with a gradient whose norm over K is at most `norm` in every row.
+
+    The slopes of exp or 1/x make a relaxation's gradients heavy-tailed: without this one row outweighs its batch.
+    """
+
+    @tf.custom_gradient
+    def identity(x: Tensor) -> Any:
+        return tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, norm, axes=[-1])
+
+    return identity(logits)
 
 
 def distribution(logits: Tensor, mask: Tensor | None = None) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from opselect._tensorflow import tf
+from opselect.namespace import shape_of
 
 __all__ = ["as_seed", "fold_in", "gumbel", "sample_one_hot", "substream", "threefry", "uniform"]
 
@@ -78,15 +79,15 @@ def substream(seed: Tensor, index: int) -> Tensor:
     return seed + tf.constant([0, (index + 1) * 0x1E3779B9 & 0x7FFFFFFF], tf.int32)
 
 
-def uniform(seed: Tensor, shape: Sequence[int], *, axis: int = 0) -> Tensor:
+def uniform(seed: Tensor, shape: Sequence[Any], *, axis: int = 0) -> Tensor:
     """Uniform draws float32 strictly inside (0, 1), so that their logarithms and logits are finite.
 
     Args:
         seed: [2], or [R, 2] for one stream per replica.
-        shape: the shape of the draws, static.
+        shape: the shape of the draws; lengths are integers or scalar tensors.
         axis: with seed [R, 2], which axis of `shape` is the replicas' (its length must be R).
     """
-    shape = [int(n) for n in shape]
+    shape = list(shape)
     replicated = seed.shape.rank == 2
     if replicated and shape[axis] != seed.shape[0]:
         raise ValueError(f"axis {axis} of shape {shape} must have the {seed.shape[0]} replicas of seed")
@@ -110,7 +111,7 @@ def uniform(seed: Tensor, shape: Sequence[int], *, axis: int = 0) -> Tensor:
     return tf.transpose(draws, order) if axis else draws
 
 
-def gumbel(seed: Tensor, shape: Sequence[int], *, axis: int = 0) -> Tensor:
+def gumbel(seed: Tensor, shape: Sequence[Any], *, axis: int = 0) -> Tensor:
     """Standard Gumbel draws, float32 whatever the model's precision (float16 noise is NaN once in 700 rows)."""
     return -tf.math.log(-tf.math.log(uniform(seed, shape, axis=axis)))
 
@@ -132,7 +133,7 @@ def sample_one_hot(distribution: Any, seed: Tensor, samples: int | None, *, axis
     probabilities = tf.stop_gradient(distribution.probs_parameter())
     cumulative = tf.cumsum(tf.cast(probabilities, tf.float32), axis=-1)
     cumulative = cumulative / cumulative[..., -1:]
-    batch = probabilities.shape[:-1].as_list()
+    batch = shape_of(probabilities)[:-1]
     shape = batch if samples is None else [samples, *batch]
     draws = uniform(seed, shape, axis=axis if samples is None else axis + 1)
     index = tf.reduce_sum(tf.cast(cumulative <= draws[..., None], tf.int32), -1)

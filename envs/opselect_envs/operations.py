@@ -1,6 +1,6 @@
 """Scalar operations, each written once: its formula, its domain and a stand-in for inputs outside it.
 
-An `Operation` is evaluated through an array namespace ``xp`` (NumPy, or `opselect.numerics.xp` for TensorFlow), so both
+An `Operation` is evaluated through an array namespace ``xp`` (NumPy, or `opselect.namespace.xp` for TensorFlow), so both
 libraries run the same definition. Outside its domain an operation is never evaluated: `evaluate` puts the anchor in
 the input's place *before* the formula and the fill value in the output's place *after* it. Masking only the output
 would leave ``0 * inf = NaN`` in the gradient.
@@ -90,7 +90,7 @@ def evaluate(
     """Evaluates an operation where it is defined, and nowhere else.
 
     Args:
-        xp: NumPy or `opselect.numerics.xp`.
+        xp: NumPy or `opselect.namespace.xp`.
         operation: what to evaluate.
         *x: `operation.arity` floating-point arrays whose shapes broadcast to one shape [...].
         extent: the least and the greatest x, if known; may save NumPy from looking at every x.
@@ -317,7 +317,7 @@ def check_operation(operation: Operation) -> Operation:
     """Refuses an operation whose domain admits a value or a slope that is not finite in float32.
 
     Probes extremes, denormals, infinities, NaN and ordinary values. The slope is probed with NumPy alone, by difference
-    quotients that shrink towards the point; `opselect.numerics.check_gradient` repeats it with exact derivatives.
+    quotients that shrink towards the point; `opselect.namespace.check_gradient` repeats it with exact derivatives.
 
     Raises:
         InvalidOperationError: names the operation and the offending x.

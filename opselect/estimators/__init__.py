@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from opselect.estimators.base import Estimator, InvalidShapeError, Proposal
 from opselect.estimators.exact import Exact
 from opselect.estimators.relaxation import GumbelSoftmax, SoftMixture
@@ -13,6 +15,7 @@ from opselect.estimators.score_function import (
     ValueReinforce,
 )
 from opselect.estimators.straight_through import GumbelSoftmaxStraightThrough, StraightThrough
+from opselect_envs.naming import nearest
 
 ESTIMATORS: dict[str, Estimator] = {
     "exact": Exact(),
@@ -27,6 +30,23 @@ ESTIMATORS: dict[str, Estimator] = {
     "straight-through": StraightThrough(),
 }
 """Every estimator by its plain name, with its default parameters."""
+
+
+def as_estimator(estimator: str | Estimator) -> Any:
+    """Returns the estimator of that name with its default parameters, or the estimator itself.
+
+    Raises:
+        ValueError: an unknown name (the nearest known one is suggested), or something else than an estimator.
+    """
+    if isinstance(estimator, str):
+        if estimator not in ESTIMATORS:
+            near = nearest(estimator, ESTIMATORS)
+            raise ValueError(f"unknown estimator {estimator!r}; did you mean {near!r}? Known: {', '.join(ESTIMATORS)}")
+        return ESTIMATORS[estimator]
+    if isinstance(estimator, type) or not isinstance(estimator, Estimator):
+        raise ValueError(f"estimator must be a name or an estimator such as LeaveOneOut(samples=4), got {estimator!r}")
+    return estimator
+
 
 __all__ = [
     "ESTIMATORS",
@@ -43,4 +63,5 @@ __all__ = [
     "SoftMixture",
     "StraightThrough",
     "ValueReinforce",
+    "as_estimator",
 ]

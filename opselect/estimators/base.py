@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from opselect._tensorflow import tf, tfp
+from opselect.numerics import InvalidShapeError
 from opselect.random import sample_one_hot
 
 __all__ = [
@@ -36,10 +37,6 @@ __all__ = [
 
 Tensor = Any
 State = Any
-
-
-class InvalidShapeError(ValueError):
-    """Arguments whose ranks or shapes would broadcast into something else than what the estimator means."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from opselect._tensorflow import tf
 from opselect.estimators.base import Proposal, check_logits, check_losses, log_prob, no_state
+from opselect.namespace import shape_of
 
 __all__ = ["Exact"]
 
@@ -56,7 +57,7 @@ class Exact:
         self.evaluations(past * outcomes, 1)
         codes = np.array(list(itertools.product(range(k), repeat=d)), np.int32)
         vertices = np.eye(k, dtype=np.float32)[codes]  # [K**D, D, K]
-        batch = logits.shape[1:-2] if decision else logits.shape[:-2]
+        batch = shape_of(logits)[1:-2] if decision else shape_of(logits)[:-2]
         vertices = vertices.reshape([1, outcomes] + [1] * len(batch) + [d, k])
         weights = tf.broadcast_to(tf.constant(vertices), [past, outcomes, *batch, d, k])
         return Proposal(tf.reshape(weights, [past * outcomes, *batch, d, k]), logits, enumerated=True)
@@ -69,5 +70,5 @@ class Exact:
             weighted = tf.exp(log_prob(proposals[i])) * expected
             past = proposals[i - 1].weights.shape[0] if i else 1
             outcomes = weighted.shape[0] // past
-            expected = tf.reduce_sum(tf.reshape(weighted, [past, outcomes, *weighted.shape[1:]]), axis=1)
+            expected = tf.reduce_sum(tf.reshape(weighted, [past, outcomes, *shape_of(weighted)[1:]]), axis=1)
         return expected[0], state

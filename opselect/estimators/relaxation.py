@@ -10,6 +10,7 @@ from typing import Any
 
 from opselect._tensorflow import tf
 from opselect.estimators.base import Proposal, check_logits, check_samples, mean_loss, no_state, one_per_sample
+from opselect.namespace import shape_of
 from opselect.random import gumbel
 
 __all__ = ["GumbelSoftmax", "SoftMixture", "check_temperature", "gumbel_softmax"]
@@ -31,7 +32,7 @@ def gumbel_softmax(logits: Tensor, temperature: Any, seed: Tensor, samples: int,
     """Relaxed samples [S, ..., D, K]: ``softmax((logits + Gumbel noise) / temperature)``, in float32."""
     check_logits(logits, seed, decision)
     logits = tf.cast(logits, tf.float32)
-    shape = logits.shape.as_list() if decision else [samples, *logits.shape.as_list()]
+    shape = shape_of(logits) if decision else [samples, *shape_of(logits)]
     noise = gumbel(seed, shape, axis=1 if seed.shape.rank == 2 else 0)
     return tf.nn.softmax((logits + noise) / temperature)
 

@@ -8,15 +8,11 @@ from typing import Any
 from opselect._tensorflow import tf
 from opselect.estimators.base import Proposal, check_samples, draw_one_hots, mean_loss, no_state, one_per_sample
 from opselect.estimators.relaxation import check_temperature, gumbel_softmax
+from opselect.numerics import straight_through
 
-__all__ = ["GumbelSoftmaxStraightThrough", "StraightThrough", "straight_through"]
+__all__ = ["GumbelSoftmaxStraightThrough", "StraightThrough"]
 
 Tensor = Any
-
-
-def straight_through(hard: Tensor, soft: Tensor) -> Tensor:
-    """The value of `hard` with the gradient of `soft`; exactly that value, unlike ``(hard + soft) - soft``."""
-    return hard + (soft - tf.stop_gradient(soft))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from opselect._tensorflow import keras, tf
 from opselect.learners.base import Learner, TrainingDivergedError
 from opselect.learners.rollout import Greedy, rollout
-from opselect.numerics import check_gradient, xp
+from opselect.namespace import check_gradient, xp
 from opselect.policy import StackedDense, build_network, network_output, replica
 from opselect.random import fold_in, substream, uniform
 from opselect_envs.operations import OPERATIONS

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from opselect._tensorflow import tf
 from opselect.estimators import Proposal
 from opselect.estimators.base import occupancy
-from opselect.numerics import xp
-from opselect.policy import mask_logits
+from opselect.namespace import xp
+from opselect.policy import clip_gradient, mask_logits
 from opselect.random import substream
 from opselect_envs.tasks import Options, State, Task, observe, options, reward, step
 
@@ -51,19 +51,6 @@ def _branch(state: State, choices: Options, factor: int) -> tuple[State, Options
     return State(*map(repeat, state)), Options(*map(repeat, choices))
 
 
-def _clip_gradient(logits: Tensor, norm: float) -> Tensor:
-    """The same logits [S, R, B, K]; on the way back the gradient of a mean over S and B is clipped per decision.
-
-    S is 1 at the first decision, whose gradient has been averaged over all trajectories.
-    """
-
-    @tf.custom_gradient
-    def identity(x: Tensor) -> Any:
-        return tf.identity(x), lambda upstream: tf.clip_by_norm(upstream, norm / (x.shape[0] * x.shape[-2]), axes=[-1])
-
-    return identity(logits)
-
-
 def rollout(
     policy: Callable[[Tensor], Tensor],
     estimator: Any,
@@ -102,7 +89,8 @@ def rollout(
         if task.mask_actions:
             logits = mask_logits(logits, choices.available)
         if clip is not None:
-            logits = _clip_gradient(logits, clip)
+            # The loss is a mean over S and B, so a row's own gradient arrives divided by both.
+            logits = clip_gradient(logits, clip / (logits.shape[0] * logits.shape[-2]))
         log_p = tf.nn.log_softmax(logits)
         spread = -tf.reduce_sum(tf.exp(log_p) * log_p, -1)
         entropy += tf.reduce_sum(occupancy(proposals) * spread, 0) / task.horizon

@@ -31,7 +31,7 @@ from opselect.estimators import (
     ValueReinforce,
 )
 from opselect.estimators.base import occupancy
-from opselect.estimators.straight_through import straight_through
+from opselect.numerics import straight_through
 from opselect.random import as_seed
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "data" / "estimator_golden.json").read_text())

@@ -18,7 +18,7 @@ from opselect.learners import LEARNERS, Learner
 from opselect.learners.loop import Loop, TrainingDivergedError, loop_for
 from opselect.learners.rollout import Greedy, _clip_gradient, rollout
 from opselect.learners.schedules import Schedule
-from opselect.numerics import xp
+from opselect.namespace import xp
 from opselect.policy import network_output
 from opselect_envs.operations import Operation
 from opselect_envs.tasks import TASKS, State, Task, noisy_reward, observe, options, reset, reward, step

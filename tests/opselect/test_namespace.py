@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from opselect._tensorflow import tf
-from opselect.numerics import check_gradient, xp
+from opselect.namespace import check_gradient, xp
 from opselect_envs.operations import (
     BINARY,
     OPERATIONS,

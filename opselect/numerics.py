@@ -11,7 +11,7 @@ The functions here follow one convention, in eager mode, ``tf.function`` and XLA
 - where the derivative is infinite, as that of sqrt or norm at 0, the gradient is 0;
 - at a pole (a division by 0, 0 to a negative power) the value is `fill`, and the gradient is 0;
 - a derivative too large for the dtype saturates at a value that a million such may be added of without overflow;
-- a NaN that is put in comes out as the value, so that it is seen, with gradient 0.
+- a NaN that is put in comes out as the value, so that it is seen, and stays out of the gradient.
 
 Formulas are those of the catalogue, `opselect_envs.OPERATIONS`, which the environments run too; `apply` evaluates an
 operation of the catalogue, or one's own, with the domain that the operation declares.
@@ -433,9 +433,10 @@ _MOD = _saturating(tf.math.floormod)  # exact for large quotients, which the cat
 @tf.custom_gradient
 def _hypot(x: Tensor, y: Tensor) -> Any:
     large, small = tf.maximum(tf.abs(x), tf.abs(y)), tf.minimum(tf.abs(x), tf.abs(y))
-    inside = _nonzero(large) & ~tf.math.is_inf(large)
+    missing = tf.math.is_nan(x) | tf.math.is_nan(y)  # maximum and minimum pass a NaN on in some modes only
+    inside = ~missing & (large >= _smallest_normal(x.dtype)) & (large <= x.dtype.max)
     ratio = small / tf.where(inside, large, tf.ones_like(large))  # neither overflows nor vanishes, as squares do
-    value = _clip(tf.where(inside, large * tf.sqrt(1.0 + ratio * ratio), large), x.dtype.max)
+    value = _clip(tf.where(inside, large * tf.sqrt(1.0 + ratio * ratio), tf.where(missing, x + y, large)), x.dtype.max)
 
     def gradient(upstream: Tensor) -> Any:
         directions = [tf.where(inside, divide(v, _hypot(x, y)), tf.zeros_like(v)) for v in (x, y)]

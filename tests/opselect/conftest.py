@@ -1,4 +1,4 @@
-"""Results as a training run leaves them, without the training: for the tests of the comparison and of the report."""
+"""The three execution modes; and results as a training run leaves them, without the training."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from opselect._tensorflow import tf
 from opselect.experiments.results import Picture, RunResult
 from opselect_envs.tasks import TASKS, Task, best_reward, one_hot, options, reward, step
 
@@ -73,3 +74,38 @@ def _picture(task: Task, rows: int, final: float, rng: np.random.Generator) -> P
 @pytest.fixture
 def make_result() -> Callable[..., RunResult]:
     return synthetic_result
+
+
+@pytest.fixture(params=["eager", "graph", "xla"])
+def mode(request) -> str:
+    """Each of the three modes that everything must hold in; they differ in what they let through."""
+    return request.param
+
+
+@pytest.fixture
+def in_mode(mode) -> Callable:
+    """Runs a function of tensors in the mode."""
+    return lambda function: (
+        function if mode == "eager" else tf.function(function, jit_compile=mode == "xla", autograph=False)
+    )
+
+
+@pytest.fixture
+def derivatives(in_mode) -> Callable:
+    """(function, *x) -> its value, the gradients of its sum, and the gradients of their sum, as NumPy arrays."""
+
+    def run(function, *x):
+        def all_of_them(*x):
+            with tf.GradientTape() as outer:
+                outer.watch(x)
+                with tf.GradientTape() as inner:
+                    inner.watch(x)
+                    value = function(*x)
+                first = inner.gradient(value, x, unconnected_gradients="zero")
+            return value, first, outer.gradient(first, x, unconnected_gradients="zero")
+
+        tensors = [v if tf.is_tensor(v) else tf.constant(v, tf.float32) for v in x]
+        value, first, second = in_mode(all_of_them)(*tensors)
+        return value.numpy(), [g.numpy() for g in first], [g.numpy() for g in second]
+
+    return run

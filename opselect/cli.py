@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import sys
@@ -261,6 +262,83 @@ def envs() -> None:
             space: Any = env.action_space
             table.add_row(f"opselect_envs:{env_id}", str(env.observation_space.shape), f"Discrete({space.n})")
     _console().print(table)
+
+
+@app.command()
+def doctor(
+    target: Annotated[str, typer.Argument(metavar="FILE:FUNCTION", help="A function of tensors in a Python file.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="A value for each parameter in order, such as '[0.0, -1.0]'; give it repeatedly."),
+    ] = None,
+) -> None:
+    """Find out which operation of a function makes a gradient None, zero, NaN or infinite.
+
+    The function is run eagerly, in a tf.function and under XLA. A parameter without --input keeps its default, or else
+    is probed at -2, -1, -0.5, 0, 0.5, 1 and 2. Exit status 0: healthy; 1: something is wrong.
+    """
+    path, separator, name = target.rpartition(":")
+    if not separator or not path or not name:
+        raise Mistake(f"FILE:FUNCTION: got {target!r}; the nearest valid form is {(path or name) + ':FUNCTION'!r}")
+    file = pathlib.Path(path)
+    if not file.is_file():
+        raise Mistake(_no_file(file))
+    given = [_literal(text) for text in inputs or ()]
+    console = _console()
+    _load_tensorflow(console)
+    from opselect.doctor import GradientCheckError, check_gradients
+    from opselect.doctor.target import PROBES, TargetError, choose_inputs, load_function
+
+    try:
+        fn = load_function(file, name)
+        values, probed = choose_inputs(fn, given)
+        report = check_gradients(fn, *values)
+    except TargetError as error:
+        raise Mistake(str(error)) from error
+    except GradientCheckError as error:
+        raise Mistake(f"{name}: {error}") from error
+    console.print(report)
+    if probed:
+        points = ("every combination of " if len(probed) > 1 else "") + ", ".join(f"{p:g}" for p in PROBES)
+        note = f"note: {', '.join(probed)} probed at {points}; --input gives other values"
+        console.print(note, highlight=False, style="dim")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _no_file(file: pathlib.Path) -> str:
+    from opselect_envs.naming import nearest
+
+    beside = [p.name for p in file.parent.glob("*.py")] if file.parent.is_dir() else []
+    hint = f"; did you mean {str(file.parent / nearest(file.name, beside))!r}?" if beside else ""
+    return f"FILE:FUNCTION: there is no file {str(file)!r}{hint}"
+
+
+def _literal(text: str) -> Any:
+    """The value of an --input."""
+    import ast
+
+    def parse(candidate: str) -> Any:
+        value = ast.literal_eval(candidate.strip())
+        return list(value) if isinstance(value, tuple) else value
+
+    try:
+        return parse(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        pass
+    # The commonest slips: a bracket left open, numbers without commas, and an infinity.
+    spelled = re.sub(r"\binf(inity)?\b", "1e999", re.sub(r"\w+\.inf\b", "inf", text))
+    opened = [c for c in spelled if c in "[({"]
+    closers = "".join({"[": "]", "(": ")", "{": "}"}[c] for c in opened[sum(c in "])}" for c in spelled) :][::-1])
+    numbers = re.findall(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", spelled)
+    for candidate in (spelled, spelled + closers, str([float(n) for n in numbers]), "[0.0, 1.0]"):
+        try:
+            parse(candidate)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+        if candidate != "[]":
+            raise Mistake(f"--input: {text!r} is no Python literal; the nearest valid form is {candidate!r}")
+    raise AssertionError("the last candidate is valid")
 
 
 def _writable(out: pathlib.Path) -> None:

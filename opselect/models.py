@@ -45,6 +45,9 @@ class SelectorModel(keras.Model):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Takes what `keras.Model` takes: ``SelectorModel(inputs, outputs)``, or nothing in a subclass."""
+        functional = len(args) >= 2 or "outputs" in kwargs
+        if functional and not isinstance(self, _FUNCTIONAL):
+            self.__class__ = _functional(self.__class__)  # pyright: ignore[reportArgumentType]
         super().__init__(*args, **kwargs)
         self.hard_tracker = keras.metrics.Mean(name="hard_loss")
         self.soft_tracker = keras.metrics.Mean(name="soft_loss")
@@ -158,6 +161,8 @@ class SelectorModel(keras.Model):
 
     def _surrogate(self, x: Any, y: Any, weight: Any, training: bool) -> tuple[Tensor, Any]:
         """The estimator's surrogate [B] and its next state."""
+        if not all(selector.built for selector in self.selectors):
+            self(x, training=False)  # how often rows are repeated depends on the selectors' shapes
         estimator, s = self._estimator(), self._evaluations()
         x, y, weight = keras.tree.map_structure(lambda t: None if t is None else _repeat(t, s), (x, y, weight))
         with self._proposing(s) as plan:
@@ -196,6 +201,24 @@ class SelectorModel(keras.Model):
             loss = self.compute_loss(x, y, predictions, weight, training=False)
         self._loss_tracker.update_state(loss, sample_weight=rows)
         return self.compute_metrics(x, y, predictions, sample_weight=weight)
+
+
+_input: Any = keras.Input((1,))
+_FUNCTIONAL: Any = type(keras.Model(_input, _input))
+
+
+@functools.cache
+def _functional(cls: Any) -> Any:
+    """The same model class on top of Keras' functional model.
+
+    `keras.Model.__init__` would put it into the bases of `SelectorModel` itself, and every subclassed model would be
+    taken for a functional one from then on.
+    """
+    variant: Any = type(cls.__name__, (cls, _FUNCTIONAL), {"__module__": cls.__module__, "__doc__": cls.__doc__})
+    package, _, name = keras.saving.get_registered_name(cls).rpartition(">")
+    if package:
+        keras.saving.register_keras_serializable(package, name)(variant)
+    return variant
 
 
 def _repeat(x: Tensor, times: int) -> Tensor:

@@ -26,7 +26,7 @@ LAYERS = [
     {"opselect.learners", "opselect.layers"},
     {"opselect.experiments", "opselect.models"},
     {"opselect.comparison"},
-    {"opselect.report"},
+    {"opselect.report", "opselect.doctor"},
     {"opselect.cli", "opselect.__main__"},
 ]
 WITHOUT_TENSORFLOW = ("opselect_envs", "opselect.comparison", "opselect.report", "opselect.experiments.results")

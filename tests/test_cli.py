@@ -52,7 +52,7 @@ def in_a_new_process(*arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("command", ["compare", "train", "tasks", "learners", "envs"])
+@pytest.mark.parametrize("command", ["compare", "train", "tasks", "learners", "envs", "doctor"])
 def test_every_command_has_help(command, opselect):
     assert "Usage: opselect" in opselect(command, "--help").stdout
 
@@ -161,3 +161,107 @@ def test_training_a_task_says_its_score_last(tmp_path, opselect):
 def test_training_an_environment_says_its_return_last():
     shown = in_a_new_process("train", "--env", "CartPole-v1", "--learner", "reinforce-value", "--steps", 2000)
     assert re.fullmatch(r"return \d+\.\d", shown.strip().splitlines()[-1])
+
+
+PATIENT = """
+import dataclasses
+
+import tensorflow as tf
+
+HALF = 0.5
+
+
+def ratio(diff, total):
+    return tf.where(total == 0, 0.0, diff / total)
+
+
+def root(x):
+    return tf.where(x > 0, tf.sqrt(x), 0.0)
+
+
+def wave(x, scale=2.0):
+    return tf.sin(x) * scale
+
+
+def wide(a, b, c, d):
+    return a + b + c + d
+
+
+def careless(x):
+    return tf.reshape(x, [100])
+"""
+
+
+@pytest.fixture
+def patient(tmp_path):
+    path = tmp_path / "patient.py"
+    path.write_text(PATIENT)
+    return path
+
+
+def test_the_doctor_probes_and_names_the_operation(patient, opselect):
+    done = opselect("doctor", f"{patient}:ratio", status=1)
+    shown = " ".join(done.stdout.split())
+    assert "tf.divide (/)" in shown
+    assert "patient.py:10: return tf.where(total == 0, 0.0, diff / total)" in shown
+    assert "at (-2, 0), (-1, 0), (-0.5, 0)" in shown
+    assert "note: diff, total probed at every combination of -2, -1, -0.5, 0, 0.5, 1, 2" in shown
+    assert done.stderr == ""
+
+
+def test_the_doctor_takes_inputs(patient, opselect):
+    shown = opselect("doctor", f"{patient}:root", "--input", "[0.0, -1.0]", status=1).stdout
+    assert re.search(r"x +NaN +XLA +tf\.sqrt", shown)
+    assert "x[0] = 0, x[1] = -1" in shown
+    assert "probed" not in shown
+    assert "healthy" in opselect("doctor", f"{patient}:root", "--input", "[1.0, 4.0]").stdout
+    assert "healthy" in opselect("doctor", f"{patient}:ratio", "--input", "1.0", "--input", "(2.0, 3.0)").stdout
+
+
+def test_the_doctor_finds_nothing_in_a_healthy_function(patient, opselect):
+    shown = opselect("doctor", f"{patient}:wave").stdout
+    assert "wave: healthy (looked at x)" in shown
+    assert "note: x probed at -2, -1, -0.5, 0, 0.5, 1, 2" in shown
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "message"),
+    [
+        ("ratoi", [], "patient.py has no function 'ratoi'; did you mean 'ratio'?"),
+        ("HALF", [], "'HALF' in patient.py is not a function, but float"),
+        ("wide", [], "at most 3 can be probed; give --input for the first 1 or more"),
+        ("root", ["[1.0]", "[2.0]"], "--input: given 2 times, but the function takes 1 (x)"),
+        ("root", ["[0.0, -1.0"], "--input: '[0.0, -1.0' is no Python literal; the nearest valid form is '[0.0, -1.0]'"),
+        ("root", ["0 -1"], "the nearest valid form is '[0.0, -1.0]'"),
+        ("root", ["[0.0, -inf]"], "the nearest valid form is '[0.0, -1e999]'"),
+        ("root", ["__import__('os').getcwd()"], "is no Python literal; the nearest valid form is '[0.0, 1.0]'"),
+        ("careless", [], "careless: the function raised InvalidArgumentError at patient.py:26: return tf.reshape"),
+        ("root", ["'text'"], "root: the function raised"),
+    ],
+)
+def test_mistakes_in_what_the_doctor_is_given(function, inputs, message, patient, opselect):
+    done = opselect("doctor", f"{patient}:{function}", *(w for i in inputs for w in ("--input", i)), status=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_mistakes_in_where_the_doctor_is_sent(patient, opselect):
+    def said(target):
+        done = opselect("doctor", target, status=2)
+        assert len(done.stderr.strip().splitlines()) == 1
+        return done.stderr
+
+    assert f"the nearest valid form is '{patient}:FUNCTION'" in said(patient)
+    assert f"there is no file '{patient.parent}/patent.py'; did you mean '{patient}'?" in said(
+        f"{patient.parent}/patent.py:root"
+    )
+    patient.write_text("import numpy\n\nx = 1 / 0\n")
+    assert "patient.py can't be imported: ZeroDivisionError at line 3: division by zero" in said(f"{patient}:root")
+    patient.write_text("def f(x:\n    return x\n")
+    assert "patient.py can't be imported: SyntaxError at line 1" in said(f"{patient}:f")
+    patient.write_text("import nowhere_to_be_found\n")
+    assert "ModuleNotFoundError at line 1: No module named 'nowhere_to_be_found'" in said(f"{patient}:f")
+    patient.write_text("raise SystemExit(3)\n")
+    assert "SystemExit at line 1: 3" in said(f"{patient}:f")
+    patient.write_text("x = 1\n")
+    assert "patient.py has no function 'f'; it defines none" in said(f"{patient}:f")

@@ -1,8 +1,8 @@
 """Scalar operations, each written once: its formula, its domain and a stand-in for inputs outside it.
 
-An `Operation` is evaluated through an array namespace ``xp`` (NumPy, or `opselect.namespace.xp` for TensorFlow), so both
-libraries run the same definition. Outside its domain an operation is never evaluated: `evaluate` puts the anchor in
-the input's place *before* the formula and the fill value in the output's place *after* it. Masking only the output
+An `Operation` is evaluated through an array namespace ``xp`` (NumPy, or `opselect.namespace.xp` for TensorFlow), so
+both libraries run the same definition. Outside its domain an operation is never evaluated: `evaluate` puts the anchor
+in the input's place *before* the formula and the fill value in the output's place *after* it. Masking only the output
 would leave ``0 * inf = NaN`` in the gradient.
 
 Domains are chosen for float32, the narrowest type the package computes in: inside them the value and its first two

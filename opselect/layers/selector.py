@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ from opselect.layers.configuration import (
 )
 from opselect.namespace import shape_of, xp
 from opselect.policy import InvalidLogitsError, clip_gradient, mask_logits
-from opselect.random import substream
+from opselect.random import as_seed, fold_in, substream
 from opselect_envs.operations import InvalidOperationError, Operation, evaluate
 
 __all__ = ["OperationSelector", "Trajectories"]
@@ -77,7 +78,6 @@ class OperationSelector(keras.layers.Layer):
     """
 
     head: Any
-    seed_generator: Any
     iterations: Any
 
     def __init__(
@@ -131,12 +131,13 @@ class OperationSelector(keras.layers.Layer):
             raise ValueError(f"temperature must be > 0, got {temperature!r}")
         if row_clip is not None and not row_clip > 0:
             raise ValueError(f"row_clip must be > 0 or None, got {row_clip!r}")
-        self.per, self.row_clip, self.seed = per, row_clip, seed
+        self.per, self.row_clip = per, row_clip
+        # Drawn as Keras draws its own, so that keras.utils.set_random_seed governs it.
+        self.seed = random.randint(1, 10**9) if seed is None else int(seed)
         self.entropy, self.temperature = entropy, temperature
         self.widths, self.activation = tuple(hidden), keras.activations.get(activation)
         self.row_shape = None if output_shape is None else tuple(output_shape)
         self.sublayers = [operation for operation in self.operations if isinstance(operation, keras.layers.Layer)]
-        self.seed_generator = keras.random.SeedGenerator(seed)
         self.trajectories: Trajectories | None = None
         self.on_choice: Callable[[Tensor, Tensor], None] | None = None
 
@@ -287,7 +288,7 @@ class OperationSelector(keras.layers.Layer):
             # The loss is a mean over rows, so a row's own gradient arrives divided by their number.
             logits = clip_gradient(logits, self.row_clip / tf.cast(tf.shape(logits)[0], tf.float32))
         # Evaluation must not move the state of training: it always draws the same numbers.
-        seed = tf.cast(self.seed_generator.next(), tf.int32) if training else tf.constant([0, 0])
+        seed = fold_in(as_seed(self.seed), self.iterations if training else -1)
         proposal, weights, reach = self._propose(logits, value, seed)
         if training:
             self.iterations.assign_add(1)

@@ -16,10 +16,10 @@ from opselect.experiments.results import RunResult
 from opselect.experiments.run import play, run
 from opselect.learners import LEARNERS, Learner
 from opselect.learners.loop import Loop, TrainingDivergedError, loop_for
-from opselect.learners.rollout import Greedy, _clip_gradient, rollout
+from opselect.learners.rollout import Greedy, rollout
 from opselect.learners.schedules import Schedule
 from opselect.namespace import xp
-from opselect.policy import network_output
+from opselect.policy import clip_gradient, network_output
 from opselect_envs.operations import Operation
 from opselect_envs.tasks import TASKS, State, Task, noisy_reward, observe, options, reset, reward, step
 
@@ -279,7 +279,7 @@ def test_a_relaxations_gradient_is_clipped_row_by_row():
     with tf.GradientTape() as tape:
         tape.watch(logits)
         # The mean over S = 2 trajectories and B = 4 rows.
-        objective = tf.reduce_mean(tf.reduce_sum(_clip_gradient(logits, 2.0) * slopes, -1))
+        objective = tf.reduce_mean(tf.reduce_sum(clip_gradient(logits, 2.0 / 8) * slopes, -1))
     norms = np.linalg.norm(slopes, axis=-1, keepdims=True)
     assert 0 < (norms > 2.0).sum() < 8
     np.testing.assert_allclose(tape.gradient(objective, logits), slopes * np.minimum(1, 2 / norms) / 8, rtol=1e-5)

@@ -1,0 +1,9 @@
+"""The gradient doctor: which operation of a function makes a gradient None, zero or NaN, and what to write instead."""
+
+from __future__ import annotations
+
+from opselect.doctor.check import check_gradients
+from opselect.doctor.inputs import GradientCheckError
+from opselect.doctor.report import Finding, GradientReport, WrongGradientError
+
+__all__ = ["Finding", "GradientCheckError", "GradientReport", "WrongGradientError", "check_gradients"]

@@ -11,7 +11,7 @@ from opselect._tensorflow import keras, tf
 from opselect.doctor.explain import Explainer, Wrong
 from opselect.doctor.inputs import GradientCheckError, is_differentiable, read_arguments, to_numpy, variable_names
 from opselect.doctor.modes import MODES, Gradients, Subject
-from opselect.doctor.report import GradientReport
+from opselect.doctor.report import GradientCheck
 from opselect.doctor.sources import one_line
 
 __all__ = ["check_gradients"]
@@ -22,7 +22,7 @@ _SHOWN = 3
 _JITTERS = ((1, 1.0), (1, -1.0), (2, 1.0), (2, -1.0))  # (seed, sign)
 
 
-def check_gradients(fn: Callable[..., Any], *inputs: Any, seed: int = 0) -> GradientReport:
+def check_gradients(fn: Callable[..., Any], *inputs: Any, seed: int = 0) -> GradientCheck:
     """Says whether the gradients of `fn` at these inputs are usable, and if not, which operation is to blame.
 
     `fn` is run eagerly, in a tf.function and in a tf.function with ``jit_compile=True``. For each floating input, and
@@ -80,7 +80,7 @@ class _Check:
         self.finite = all(np.isfinite(v).all() for v in self.values)
         self._copies: list[Gradients] | None = None
 
-    def report(self) -> GradientReport:
+    def report(self) -> GradientCheck:
         arguments = self.subject.arguments
         for name, tensor in zip(arguments.names, arguments.tensors, strict=True):
             if not is_differentiable(tensor):
@@ -93,7 +93,7 @@ class _Check:
         wrong = [item for source in range(len(self.values)) for item in self._wrong_gradients(source, runs)]
         wrong += self._wrong_outputs(runs)
         findings = Explainer(self.subject, traced, self.finite, self.notes).findings(wrong) if wrong else ()
-        return GradientReport(_name(self.subject.fn), tuple(self.names), findings, tuple(dict.fromkeys(self.notes)))
+        return GradientCheck(_name(self.subject.fn), tuple(self.names), findings, tuple(dict.fromkeys(self.notes)))
 
     def _trace(self) -> Any:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-__all__ = ["Finding", "GradientReport", "WrongGradientError"]
+__all__ = ["Finding", "GradientCheck", "WrongGradientError"]
 
 _KINDS = {"none": "None", "zero": "zero", "nan": "NaN", "inf": "infinite", "output": "not finite"}
 _MOST_ROWS = 12  # of the table
@@ -74,7 +74,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientReport:
+class GradientCheck:
     """What `check_gradients` found; print it.
 
     Attributes:

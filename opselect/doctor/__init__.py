@@ -6,4 +6,4 @@ from opselect.doctor.check import check_gradients
 from opselect.doctor.inputs import GradientCheckError
 from opselect.doctor.report import Finding, GradientCheck, WrongGradientError
 
-__all__ = ["Finding", "GradientCheckError", "GradientCheck", "WrongGradientError", "check_gradients"]
+__all__ = ["Finding", "GradientCheck", "GradientCheckError", "WrongGradientError", "check_gradients"]

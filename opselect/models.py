@@ -80,6 +80,11 @@ class SelectorModel(keras.Model):
                     f"all selectors of a model need the same estimator, but {selectors[0].name} has"
                     f" {selectors[0].estimator} and {other.name} has {other.estimator}"
                 )
+        if len(selectors) > 1 and not selectors[0].estimator.sequential:
+            raise ValueError(
+                f"{type(selectors[0].estimator).__name__} estimates the gradient of decisions made at once, so a model"
+                f" may have one such selector, but {self.name} has {len(selectors)}"
+            )
         return selectors[0].current_estimator()
 
     def _evaluations(self) -> int:

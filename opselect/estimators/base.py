@@ -75,6 +75,11 @@ class Estimator(Protocol):
         """Whether `Proposal.value` must be filled in before `surrogate` is called."""
         ...
 
+    @property
+    def sequential(self) -> bool:
+        """Whether `surrogate` accepts several proposals: decisions that depend on earlier ones."""
+        ...
+
     def evaluations(self, operations: int, decisions: int) -> int:
         """S for K operations and `decisions` choices in all (D * T): how often f is evaluated per row."""
         ...

@@ -32,6 +32,7 @@ class Exact:
     cap: int = 4096
     needs_relaxation = False
     needs_value = False
+    sequential = True
     init = no_state
 
     def evaluations(self, operations: int, decisions: int) -> int:

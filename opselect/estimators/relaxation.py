@@ -50,6 +50,7 @@ class SoftMixture:
     temperature: Any = 1.0
     needs_relaxation = True
     needs_value = False
+    sequential = True
     init = no_state
     surrogate = mean_loss
 
@@ -82,6 +83,7 @@ class GumbelSoftmax:
     samples: int = 1
     needs_relaxation = True
     needs_value = False
+    sequential = True
     init = no_state
     evaluations = one_per_sample
     surrogate = mean_loss

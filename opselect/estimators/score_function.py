@@ -40,6 +40,7 @@ class Reinforce:
     samples: int = 1
     needs_relaxation = False
     needs_value = False
+    sequential = True
     init = no_state
     evaluations = one_per_sample
     propose = propose_samples
@@ -69,6 +70,7 @@ class MovingAverageReinforce:
     decay: float = 0.9
     needs_relaxation = False
     needs_value = False
+    sequential = True
     evaluations = one_per_sample
     propose = propose_samples
 
@@ -113,6 +115,7 @@ class ValueReinforce:
     value_weight: float = 1.0
     needs_relaxation = False
     needs_value = True
+    sequential = True
     init = no_state  # the baseline's parameters are the caller's
     evaluations = one_per_sample
     propose = propose_samples
@@ -147,6 +150,7 @@ class SelfCritical:
 
     needs_relaxation = False
     needs_value = False
+    sequential = True
     init = no_state
 
     def evaluations(self, operations: int, decisions: int) -> int:
@@ -185,6 +189,7 @@ class LeaveOneOut:
     samples: int = 4
     needs_relaxation = False
     needs_value = False
+    sequential = True
     init = no_state
     evaluations = one_per_sample
     propose = propose_samples

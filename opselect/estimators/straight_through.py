@@ -29,6 +29,7 @@ class StraightThrough:
     samples: int = 1
     needs_relaxation = True
     needs_value = False
+    sequential = True
     init = no_state
     evaluations = one_per_sample
     surrogate = mean_loss
@@ -57,6 +58,7 @@ class GumbelSoftmaxStraightThrough:
     samples: int = 1
     needs_relaxation = True
     needs_value = False
+    sequential = True
     init = no_state
     evaluations = one_per_sample
     surrogate = mean_loss

@@ -65,6 +65,8 @@ class Learner:
         """Why this learner does not apply to the task, or None when it does."""
         if self.estimator.needs_relaxation and task.reward == "sparse":
             return "a sparse reward has no gradient to follow"
+        if task.horizon > 1 and not self.estimator.sequential:
+            return "it estimates the gradient of decisions made at once, not of one after the other"
         try:
             self.estimator.evaluations(len(task.ops), task.horizon)
         except ValueError as error:

@@ -237,6 +237,7 @@ class OwnMean:
     samples: int = 4
     needs_relaxation = False
     needs_value = False
+    sequential = True
     evaluations = LeaveOneOut.evaluations
     init = LeaveOneOut.init
     propose = LeaveOneOut.propose

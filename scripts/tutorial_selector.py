@@ -115,4 +115,4 @@ def main(folder: str = "runs/tutorial", epochs: int = 20) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if len(sys.argv) > 1 else "runs/tutorial")

@@ -30,7 +30,8 @@ _SUBMODULES = (
 _HOMES = {
     "doctor": ("check_gradients",),
     "gradients": ("gradient_report",),
-    "models": ("SelectorModel",),
+    "layers": ("OperationSelector",),
+    "models": ("SelectorModel", "load_model"),
     "masks": ("mask", "mask_gap", "one_hot_argmax", "soft_mask", "with_surrogate_gradient"),
     "numerics": (
         "acos",
@@ -42,6 +43,7 @@ _HOMES = {
         "cbrt",
         "cosh",
         "divide",
+        "entmax15",
         "exp",
         "expm1",
         "hypot",
@@ -70,7 +72,10 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"opselect.{_ATTRIBUTES[name]}"), name)
         globals()[name] = value  # found directly from now on
         return value
-    raise AttributeError(f"module 'opselect' has no attribute {name!r}")
+    from opselect_envs.naming import nearest
+
+    near = nearest(name, (*_ATTRIBUTES, *_SUBMODULES))
+    raise AttributeError(f"module 'opselect' has no attribute {name!r}; did you mean {near!r}?")
 
 
 def __dir__() -> list[str]:

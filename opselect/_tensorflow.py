@@ -55,8 +55,6 @@ with quiet_stderr(), warnings.catch_warnings():
             f"opselect needs TensorFlow and TensorFlow Probability ({error}); install them with:"
             " pip install 'opselect[tf]'"
         ) from error
-    # The first operation starts the CPU device, which logs too.
-    _tensorflow.constant(0.0).numpy()
 
 # None of the three ships usable types; shapes are checked at run time instead.
 keras: Any = _keras

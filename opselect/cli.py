@@ -21,7 +21,7 @@ app = typer.Typer(
     help="Train networks that choose an operation, and see which method really selects the right one.",
 )
 
-_LISTS = ("--tasks", "--learners")  # options that take several values
+_LISTS = ("--tasks", "--learners", "--problem", "--problems", "--estimators")  # options that take several values
 
 
 class Mistake(Exception):
@@ -262,6 +262,52 @@ def envs() -> None:
             space: Any = env.action_space
             table.add_row(f"opselect_envs:{env_id}", str(env.observation_space.shape), f"Discrete({space.n})")
     _console().print(table)
+
+
+@app.command()
+def gradients(
+    problem: Annotated[
+        list[str] | None, typer.Option("--problem", "--problems", help="Problems by name; default: all.")
+    ] = None,
+    estimators: Annotated[list[str] | None, typer.Option(help="Estimators by name; default: all.")] = None,
+    samples: Annotated[int, typer.Option(help="Estimates per estimator and problem.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The seed.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="The problems only, with 2,000 estimates.")] = False,
+    out: Annotated[pathlib.Path, typer.Option(help="Where gradients.json and gradients.png go.")] = pathlib.Path(
+        "runs/gradients"
+    ),
+) -> None:
+    """Measure bias, variance and cost of every gradient estimator on standard problems.
+
+    Prints a table per problem and which estimator suits it, and writes gradients.json and a picture: variance against
+    bias, and against the number of operations and decisions and the temperature.
+    """
+    _within("--samples", samples, least=2, most=10_000_000)
+    _within("--seed", seed, least=0)
+    _writable(out)
+    console = _console()
+    _load_tensorflow(console)
+    from opselect.estimators import ESTIMATORS
+    from opselect.gradients.problems import PROBLEMS
+    from opselect.gradients.study import study
+    from opselect.report.gradients import write_gradients
+
+    chosen = _known("--problem", problem, PROBLEMS), _known("--estimators", estimators, ESTIMATORS)
+    with console.status("measuring") as status:
+        reports, rows = study(
+            *chosen,
+            samples=min(samples, 2000) if quick else samples,
+            seed=seed,
+            vary=not quick,
+            watch=lambda name: status.update(f"measuring {name}"),
+        )
+    for name, report in reports.items():
+        console.print(f"{name}: {PROBLEMS[name].summary}", style="bold", highlight=False)
+        console.print(report)
+        console.print(report.recommend(), highlight=False, soft_wrap=True)
+        console.print()
+    write_gradients(out, rows)
+    console.print(f"Wrote gradients.json and gradients.png to {out}", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from opselect._tensorflow import tf
-from opselect.numerics import straight_through
+from opselect.numerics import InvalidShapeError, straight_through
 from opselect_envs.naming import nearest
 
 __all__ = [
@@ -109,17 +109,20 @@ def mask(
 
     Raises:
         InvalidSurrogateError: an unknown surrogate; the nearest name is suggested.
+        InvalidShapeError: the threshold has more entries than x.
         ValueError: temperature is not positive, or hardness is outside [0, 1].
     """
     x = _floating("x", x)
     over = x - tf.cast(threshold, x.dtype)
+    if x.shape.is_fully_defined() and over.shape != x.shape:
+        raise InvalidShapeError(f"threshold has shape {tf.convert_to_tensor(threshold).shape}, more than x's {x.shape}")
     if isinstance(hardness, int | float) and not 0.0 <= hardness <= 1.0:
         raise ValueError(
             f"hardness must be in [0, 1], got {hardness!r}; the nearest valid value is {round(hardness > 1)}"
         )
     temperature = _check_temperature(temperature, x.dtype)
     soft = _surrogate(surrogate, over, temperature)
-    if soft.shape.rank != over.shape.rank or not soft.shape.is_compatible_with(over.shape):
+    if not soft.shape.is_compatible_with(over.shape):
         raise InvalidSurrogateError(f"surrogate must keep the shape {over.shape}, but returned {soft.shape}")
     hard = straight_through(tf.cast(over > 0, x.dtype), soft)
     if isinstance(hardness, int | float) and hardness == 1.0:
@@ -186,7 +189,7 @@ def with_surrogate_gradient(
         x = _floating("x", x)
         hard = tf.cast(tf.stop_gradient(fn(x)), x.dtype)
         soft = tf.cast(_surrogate(surrogate, x, _check_temperature(temperature, x.dtype)), x.dtype)
-        if soft.shape.rank != hard.shape.rank or not soft.shape.is_compatible_with(hard.shape):
+        if not soft.shape.is_compatible_with(hard.shape):
             raise InvalidSurrogateError(f"surrogate returned shape {soft.shape}, but fn returned {hard.shape}")
         return straight_through(hard, soft)
 

@@ -18,7 +18,7 @@ from opselect._tensorflow import keras, tf
 from opselect.estimators import Estimator
 from opselect.layers import OperationSelector, Trajectories
 
-__all__ = ["SelectorModel"]
+__all__ = ["SelectorModel", "load_model"]
 
 Tensor = Any
 
@@ -31,6 +31,7 @@ class SelectorModel(keras.Model):
         model.compile("adam", loss="mse")
         model.fit(x, y)
 
+    Layers see S batches at once in training, so a stateful layer with a fixed batch size has no place in it.
     Everything else is Keras: callbacks, tf.data, sample weights, validation, saving. Selectors may follow one another;
     all of them need the same estimator. The loss must give one number per row, as every Keras loss does.
 
@@ -55,7 +56,16 @@ class SelectorModel(keras.Model):
 
     @classmethod
     def of(cls, model: Any) -> SelectorModel:
-        """A `SelectorModel` of the layers of a built Sequential or functional model; the weights are shared."""
+        """A `SelectorModel` of the layers of a built Sequential or functional model; the weights are shared.
+
+        Raises:
+            ValueError: the model is neither.
+        """
+        if not getattr(model, "inputs", None):
+            raise ValueError(
+                f"{getattr(model, 'name', model)!r} has no inputs to build on: begin a Sequential with keras.Input, or"
+                " derive a subclassed model from opselect.SelectorModel"
+            )
         return cls(model.inputs, model.outputs if len(model.outputs) > 1 else model.outputs[0])
 
     # --- the selectors ------------------------------------------------------------------------------------------------
@@ -102,8 +112,8 @@ class SelectorModel(keras.Model):
         return next(iter(counts.values()))
 
     @contextmanager
-    def _proposing(self, evaluations: int) -> Iterator[Trajectories]:
-        plan = Trajectories(evaluations)
+    def _proposing(self, evaluations: int, draw: Tensor | None) -> Iterator[Trajectories]:
+        plan = Trajectories(evaluations, draw)
         for selector in self.selectors:
             selector.trajectories = plan
         try:
@@ -113,7 +123,10 @@ class SelectorModel(keras.Model):
                 selector.trajectories = None
 
     def choices(self, x: Any) -> dict[str, np.ndarray]:
-        """For each selector by its name, the names of the operations that inference applies to the rows of x.
+        """For each selector by its name (its path, if names repeat), the operations that inference applies, by name.
+
+        Args:
+            x: what the model takes.
 
         Raises:
             InvalidLogitsError: the logits of a row are NaN.
@@ -138,18 +151,20 @@ class SelectorModel(keras.Model):
         """
         if self._compile_loss is None:
             raise ValueError("SelectorModel needs a loss: compile(optimizer, loss=...)")
+        if y is None:
+            raise ValueError("SelectorModel needs targets: fit(x, y)")
         if not self._compile_loss.built:
             self._compile_loss.build(y, predictions)
         total: Any = 0.0
         # Keras has resolved names, several outputs and their weights; its own call would reduce over the rows.
         for path, loss, weight, _ in self._compile_loss._flat_losses:
             truth, guess = _at(path, y), _at(path, predictions)
-            if loss.reduction != "sum_over_batch_size":
+            if loss.reduction not in ("sum_over_batch_size", "mean"):
                 raise ValueError(
                     f"loss {loss.name!r} has reduction={loss.reduction!r}; rows can be compared only with the usual"
                     " 'sum_over_batch_size'"
                 )
-            value = loss.call(tf.convert_to_tensor(truth), guess)
+            value = loss.call(tf.cast(truth, loss.dtype), tf.cast(guess, loss.dtype))
             if value.shape.rank in (None, 0):
                 raise ValueError(f"loss {loss.name!r} returns one number for the batch; it must return one per row")
             factor = _at(path, sample_weight) if keras.tree.is_nested(sample_weight) else sample_weight
@@ -160,6 +175,10 @@ class SelectorModel(keras.Model):
                 for _ in range(value.shape.rank - factor.shape.rank):
                     factor = factor[..., None]
                 value *= factor
+            kept = getattr(guess, "_keras_mask", None)
+            if kept is not None:  # entries that a Masking layer leaves out count as nothing, and the others for them
+                kept = tf.cast(kept, value.dtype)
+                value *= kept / tf.maximum(tf.reduce_mean(kept), tf.constant(1e-12, value.dtype))
             value = tf.cast(tf.reduce_mean(value, list(range(1, value.shape.rank))), tf.float32)
             total += value if weight is None else weight * value
         return total
@@ -170,7 +189,9 @@ class SelectorModel(keras.Model):
             self(x, training=False)  # how often rows are repeated depends on the selectors' shapes
         estimator, s = self._estimator(), self._evaluations()
         x, y, weight = keras.tree.map_structure(lambda t: None if t is None else _repeat(t, s), (x, y, weight))
-        with self._proposing(s) as plan:
+        # Evaluations repeat, and none draws the numbers of another batch: the rows so far start from 0 in each.
+        draw = None if training else tf.cast(self.hard_tracker.count, tf.int32)
+        with self._proposing(s, draw) as plan:
             predictions = self(x, training=training)
         losses = tf.reshape(self.row_losses(y, predictions, weight), [s, -1])
         return estimator.surrogate(losses, plan.proposals, self.selectors[0].estimator_state())
@@ -178,34 +199,53 @@ class SelectorModel(keras.Model):
     def train_step(self, data: Any) -> dict[str, Any]:
         """One step of the optimiser on the estimator's surrogate."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+        predictions = self(x, training=False)  # before the step, as the soft loss and Keras' own metrics are
         with tf.GradientTape() as tape:
             surrogate, state = self._surrogate(x, y, weight, training=True)
             soft = tf.reduce_mean(surrogate)
             loss = soft + tf.add_n([tf.cast(extra, tf.float32) for extra in self.losses] or [0.0])
-            scaled = self.optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled, self.trainable_weights)
-        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+            scaled = self.optimizer.scale_loss(loss / tf.distribute.get_strategy().num_replicas_in_sync)
+        report = self._report(x, y, weight, predictions, soft, loss)
+        if self.trainable_weights:
+            gradients = tape.gradient(scaled, self.trainable_weights)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
         for variable, value in zip(self.selectors[0].state_variables, tf.nest.flatten(state), strict=True):
             variable.assign(value)
-        return self._report(x, y, weight, soft, loss)
+        return report
 
     def test_step(self, data: Any) -> dict[str, Any]:
         """The hard loss, beside the soft one."""
         x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
         surrogate, _ = self._surrogate(x, y, weight, training=False)
-        return self._report(x, y, weight, tf.reduce_mean(surrogate), None)
-
-    def _report(self, x: Any, y: Any, weight: Any, soft: Tensor, loss: Tensor | None) -> dict[str, Any]:
         predictions = self(x, training=False)
+        loss = self.compute_loss(x, y, predictions, weight, training=False)
+        return self._report(x, y, weight, predictions, tf.reduce_mean(surrogate), loss)
+
+    def _report(self, x: Any, y: Any, weight: Any, predictions: Any, soft: Tensor, loss: Tensor) -> dict[str, Any]:
         hard = tf.reduce_mean(self.row_losses(y, predictions, weight))
         rows = tf.cast(tf.shape(keras.tree.flatten(x)[0])[0], tf.float32)
         self.hard_tracker.update_state(hard, sample_weight=rows)
         self.soft_tracker.update_state(soft, sample_weight=rows)
         self.gap_tracker.update_state(hard - soft, sample_weight=rows)
-        if loss is None:
-            loss = self.compute_loss(x, y, predictions, weight, training=False)
         self._loss_tracker.update_state(loss, sample_weight=rows)
         return self.compute_metrics(x, y, predictions, sample_weight=weight)
+
+    def __reduce__(self) -> Any:
+        """Pickles as Keras does, by the name of the public class."""
+        _, arguments = super().__reduce__()
+        return SelectorModel._unpickle_model, arguments
+
+
+def load_model(path: Any, **kwargs: Any) -> Any:
+    """`keras.models.load_model`, with this package's layers and models known to Keras.
+
+    In a fresh process Keras itself knows them only after ``import opselect.models``, since ``import opselect`` waits.
+
+    Args:
+        path: a .keras file.
+        **kwargs: of `keras.models.load_model`, such as custom_objects for your own operations.
+    """
+    return keras.models.load_model(path, **kwargs)
 
 
 _input: Any = keras.Input((1,))
@@ -228,6 +268,8 @@ def _functional(cls: Any) -> Any:
 
 def _repeat(x: Tensor, times: int) -> Tensor:
     """S copies of a batch [B, ...], one after the other: [S * B, ...]."""
+    if isinstance(x, tf.SparseTensor | tf.RaggedTensor):
+        raise TypeError(f"SelectorModel repeats its batch and takes dense tensors, got {type(x).__name__}; densify it")
     x = tf.convert_to_tensor(x)
     return tf.tile(x, [times] + [1] * (x.shape.rank - 1))
 
@@ -239,4 +281,5 @@ def _at(path: tuple[Any, ...], structure: Any) -> Any:
 
 
 def _record(chosen: dict[str, np.ndarray], selector: OperationSelector, logits: Tensor, choice: Tensor) -> None:
-    chosen[selector.name] = selector.names_of(logits, choice)
+    key = selector.name if selector.name not in chosen else selector.path
+    chosen[key] = selector.names_of(logits, choice)

@@ -27,7 +27,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from opselect._tensorflow import tf
+from opselect._tensorflow import keras, tf
 from opselect.namespace import xp
 from opselect_envs.operations import OPERATIONS, Operation, as_operation, evaluate
 
@@ -42,6 +42,7 @@ __all__ = [
     "cbrt",
     "cosh",
     "divide",
+    "entmax15",
     "exp",
     "expm1",
     "hypot",
@@ -80,8 +81,9 @@ def where(
     """Selects between two branches; neither the value nor the gradient of the branch not taken can leak.
 
     A branch that is callable gets the operands where it is selected, and elsewhere a stand-in: values that the operands
-    have at a place where the branch *is* selected, so it need not be defined anywhere else. Branches may call `where`
-    themselves: compute the inner condition from the branch's own arguments, which are safe.
+    have at a place where the branch *is* selected, so it need not be defined anywhere else. It must work elementwise
+    (or row by row, for a condition [B, 1]): a mean over all of its operands would average stand-ins too. Branches may
+    call `where` themselves: compute the inner condition from the branch's own arguments, which are safe.
 
         where(x > 0, tf.sqrt, 0.0, x)
         where(y == 0, 0.0, lambda x, y: x / y, [x, y])
@@ -95,7 +97,8 @@ def where(
             rows than an operand has entries ([B, 1] and [B, N]), whole rows are selected and stood in for.
         stand_in: a number, or one per operand, to stand in for operands where a branch is not selected. Needed only by
             a branch that uses *other* trainable tensors than its operands, for batches where it is selected nowhere:
-            they get 0 times its slope at the stand-in, which is 0.5 when nothing else is known.
+            they get 0 times its slope at the stand-in, which is 1/2 (1/4 for a second operand, ...) when nothing else
+            is known. A captured tensor that has entries of its own per element belongs into `operands`.
 
     Returns:
         A tensor of the shape that condition, operands and results broadcast to.
@@ -146,10 +149,16 @@ def _constant(value: float, like: Tensor) -> Tensor:
 
 def _same_dtype(results: Sequence[Any]) -> list[Tensor]:
     """Numbers and NumPy arrays take the dtype of the other result."""
-    dtype = next((r.dtype for r in results if tf.is_tensor(r) or isinstance(r, tf.Variable)), None)
-    if dtype is None and any(isinstance(r, float) for r in results):
-        dtype = tf.float32
-    return [tf.convert_to_tensor(r, None if tf.is_tensor(r) else dtype) for r in results]
+    dtypes = [r.dtype for r in map(_value, results) if tf.is_tensor(r)]
+    if len(dtypes) == 2 and dtypes[0] != dtypes[1]:
+        raise TypeError(f"on_true is {dtypes[0].name} and on_false is {dtypes[1].name}; cast one of them")
+    dtype = dtypes[0] if dtypes else tf.float32 if any(isinstance(r, float) for r in results) else None
+    return [r if tf.is_tensor(r) else tf.convert_to_tensor(r, dtype) for r in map(_value, results)]
+
+
+def _value(x: Any) -> Any:
+    """A tensor for a variable, TensorFlow's or Keras'; anything else as it is."""
+    return tf.convert_to_tensor(x) if isinstance(x, tf.Variable | keras.Variable) else x
 
 
 def _check_broadcast(name: str, value: Tensor, other: Tensor, other_name: str = "condition") -> None:
@@ -169,16 +178,20 @@ def _stand_ins(selected: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
         return _stand_in_rows(selected, operands)
     # The largest first operand, of those places the largest second one, and so on: cheaper than a gather at an index.
     found = []
-    for v in operands:
-        if not v.dtype.is_floating:
-            found.append(tf.reduce_max(tf.where(selected, v, v.dtype.min)))
-            selected = selected & (v == found[-1])
-            continue
-        lowest = _constant(v.dtype.min, v)
-        largest = tf.reduce_max(tf.where(selected & tf.math.is_finite(v), v, lowest))
+    for i, v in enumerate(operands):
+        if not (v.dtype.is_floating or v.dtype.is_integer):
+            raise TypeError(f"operands must be real numbers, got {v.dtype.name}")
+        lowest = tf.constant(v.dtype.min, v.dtype)
+        usable = selected & tf.math.is_finite(v) if v.dtype.is_floating else selected
+        largest = tf.reduce_max(tf.where(usable, v, lowest))
         selected = selected & (v == largest)
-        found.append(tf.where(largest > lowest, largest, _constant(0.5, v)))
+        found.append(tf.where(largest > lowest, largest, _default(v, i)))
     return [tf.stop_gradient(s) for s in found]
+
+
+def _default(operand: Tensor, index: int) -> Tensor:
+    """Stands in for an operand that is selected nowhere: 1/2, 1/4, ... so that x - y and x / y are defined; or 0."""
+    return tf.constant(2.0 ** -(1 + index) if operand.dtype.is_floating else 0, operand.dtype)
 
 
 def _has_rows(operand: Tensor, selected: Tensor) -> bool:
@@ -194,20 +207,32 @@ def _has_rows(operand: Tensor, selected: Tensor) -> bool:
 def _stand_in_rows(selected: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
     shape, rank = tf.shape(selected), selected.shape.rank
     flat = tf.reshape(selected, [-1])
-    index = tf.argmax(tf.cast(flat, tf.int32), output_type=tf.int32)
+    # One more entry, as the argmax of nothing is an error.
+    index = tf.argmax(tf.concat([tf.cast(flat, tf.int32), [0]], 0), output_type=tf.int32)
     place = []
     for axis in reversed(range(rank)):
-        place.append(index % shape[axis])
-        index = index // shape[axis]
-    found = []
-    for v in operands:
-        row = tf.stop_gradient(v)
+        length = tf.maximum(shape[axis], 1)
+        place.append(index % length)
+        index = index // length
+
+    def row_of(v: Tensor) -> Tensor:
         for back, at in enumerate(place, start=1):  # from the last axis on
             if back <= v.shape.rank and selected.shape[-back] != 1:
                 axis = v.shape.rank - back
-                row = tf.gather(row, tf.minimum(at, tf.shape(v)[axis] - 1)[None], axis=axis)
-        default = _constant(0.5, v) if v.dtype.is_floating else tf.ones([], v.dtype)
-        found.append(tf.where(tf.reduce_any(flat), row, default))
+                v = tf.gather(v, tf.minimum(at, tf.shape(v)[axis] - 1)[None], axis=axis)
+        return v
+
+    found = []
+    for i, v in enumerate(operands):
+        if v.shape.num_elements() == 0:
+            found.append(_default(v, i))
+        elif v.shape.is_fully_defined():
+            found.append(tf.where(tf.reduce_any(flat), row_of(tf.stop_gradient(v)), _default(v, i)))
+        else:  # an empty batch has no row to take
+            some = functools.partial(row_of, tf.stop_gradient(v))
+            found.append(
+                tf.cond(tf.reduce_any(flat), some, lambda v=v, i=i: tf.fill([1] * v.shape.rank, _default(v, i)))
+            )
     return found
 
 
@@ -278,10 +303,11 @@ def _finite_slope(slope: Callable[..., Tensor], *x: Tensor) -> Tensor:
 
 def _floating(*x: Any) -> list[Tensor]:
     """Tensors of one floating-point dtype: that of the first floating tensor, else float32."""
-    typed = [v.dtype for v in x if tf.is_tensor(v) or isinstance(v, tf.Variable)]
+    x = tuple(map(_value, x))
+    typed = [v.dtype for v in x if tf.is_tensor(v)]
     typed += [tf.as_dtype(v.dtype) for v in x if isinstance(v, np.ndarray)]
     dtype = next((d for d in typed if d.is_floating), tf.float32)
-    return [tf.convert_to_tensor(v) if tf.is_tensor(v) and v.dtype == dtype else _cast(v, dtype) for v in x]
+    return [v if tf.is_tensor(v) and v.dtype == dtype else _cast(v, dtype) for v in x]
 
 
 def _cast(x: Any, dtype: Any) -> Tensor:
@@ -411,7 +437,8 @@ def cbrt(x: Any) -> Tensor:
 
 def _nonzero(x: Tensor) -> Tensor:
     """Whether x is not 0; denormals count as 0, since TensorFlow flushes them in some kernels only."""
-    return ~(tf.abs(x) < _constant(_smallest_normal(x.dtype), x))
+    # Not ~(abs(x) < tiny): the graph optimiser turns that into >=, and a NaN into a 0.
+    return (tf.abs(x) >= _constant(_smallest_normal(x.dtype), x)) | tf.math.is_nan(x)
 
 
 # --- functions of two numbers -----------------------------------------------------------------------------------------
@@ -420,7 +447,11 @@ def _nonzero(x: Tensor) -> Tensor:
 def _selected(inside: Tensor, function: Callable[..., Tensor], anchor: float, outside: Any, *x: Tensor) -> Tensor:
     """`function` where `inside` (of the shape that the operands broadcast to), `outside` elsewhere."""
     value = function(*_broadcast(*(tf.where(inside, v, _constant(anchor, v)) for v in x)))
-    return tf.where(inside, value, tf.cast(outside, value.dtype))
+    outside = tf.cast(outside, value.dtype)
+    _check_broadcast("fill", outside, value, "the result")
+    if value.shape.is_fully_defined() and tf.broadcast_static_shape(outside.shape, value.shape) != value.shape:
+        raise InvalidShapeError(f"fill has shape {tuple(outside.shape)}, more than the result's {tuple(value.shape)}")
+    return tf.where(inside, value, outside)
 
 
 _CBRT = _saturating(functools.partial(OPERATIONS["cbrt"].apply, xp))
@@ -517,19 +548,32 @@ def norm(x: Any, axis: int | Sequence[int] | None = None, *, keepdims: bool = Fa
         The norms; the gradient at a zero vector is 0, and so is the second derivative.
     """
     (x,) = _floating(x)
-    axes = list(range(x.shape.rank)) if axis is None else axis
+    axes = _all_axes(x) if axis is None else axis
+    x, missing = _put_aside_nan(x, axes)
 
     @tf.custom_gradient
     def length(x: Tensor) -> Any:
-        top = tf.reduce_max(tf.abs(x), axes, keepdims=True)
+        top = tf.maximum(tf.reduce_max(tf.abs(x), axes, keepdims=True), 0.0)  # of no entries at all, too
         inside = (top >= _smallest_normal(x.dtype)) & (top <= x.dtype.max)
         scale = tf.where(inside, top, tf.ones_like(top))
         value = scale * tf.sqrt(tf.reduce_sum(tf.square(x / scale), axes, keepdims=True))
-        value = _clip(tf.where(inside, value, top), x.dtype.max)  # a zero, infinite or NaN vector's is its maximum
+        value = _clip(tf.where(inside, value, top), x.dtype.max)  # a zero or infinite vector's is its maximum
         return value, lambda upstream: _product(upstream, tf.where(inside, divide(x, length(x)), tf.zeros_like(x)))
 
-    value = length(x)
+    value = tf.where(missing, _constant(np.nan, x), length(x))
     return value if keepdims else tf.squeeze(value, axes)
+
+
+def _all_axes(x: Tensor) -> list[int]:
+    if x.shape.rank is None:
+        raise InvalidShapeError("x has an unknown rank; give the axis")
+    return list(range(x.shape.rank))
+
+
+def _put_aside_nan(x: Tensor, axis: Any) -> tuple[Tensor, Tensor]:
+    """(x with zeros in rows that hold a NaN, which rows do): modes differ in how a NaN goes through a maximum."""
+    missing = tf.reduce_any(tf.math.is_nan(x), axis, keepdims=True)
+    return tf.where(missing, tf.zeros_like(x), x), missing
 
 
 def _shifted(x: Tensor, axis: Any) -> tuple[Tensor, Tensor]:
@@ -549,9 +593,11 @@ def logsumexp(x: Any, axis: int | Sequence[int] | None = None, *, keepdims: bool
         keepdims: whether they stay, with length 1.
     """
     (x,) = _floating(x)
-    axes = list(range(x.shape.rank)) if axis is None else axis
+    axes = _all_axes(x) if axis is None else axis
+    x, missing = _put_aside_nan(x, axes)
     shifted, top = _shifted(x, axes)
     value = tf.math.log(tf.reduce_sum(tf.exp(shifted), axes, keepdims=True)) + top  # the sum is at least 1
+    value = tf.where(missing, _constant(np.nan, x), value)
     return value if keepdims else tf.squeeze(value, axes)
 
 
@@ -569,13 +615,23 @@ def softmax_entropy(logits: Any, axis: int = -1) -> Tensor:
         [...], between 0 and log K.
     """
     (logits,) = _floating(logits)
+    logits, missing = _put_aside_nan(logits, axis)
     shifted, _ = _shifted(logits, axis)
     possible = shifted > -np.inf
     finite = tf.where(possible, shifted, tf.zeros_like(shifted))
     weight = tf.where(possible, tf.exp(finite), tf.zeros_like(finite))
     total = tf.reduce_sum(weight, axis, keepdims=True)
     mean = tf.reduce_sum(weight / total * finite, axis)
-    return tf.math.log(tf.squeeze(total, axis)) - mean
+    entropy = tf.math.log(tf.squeeze(total, axis)) - mean
+    return tf.where(tf.squeeze(missing, axis), _constant(np.nan, entropy), entropy)
+
+
+def _weights(projection: Callable[..., Tensor], logits: Any, axis: int) -> Tensor:
+    """A projection of the logits less their maximum, in float32 at least: half precision can't count to K."""
+    (logits,) = _floating(logits)
+    wide, missing = _put_aside_nan(tf.cast(logits, tf.float32) if logits.dtype.size < 4 else logits, axis)
+    weights = projection(_shifted(wide, axis)[0], axis)
+    return tf.cast(tf.where(missing, _constant(np.nan, weights), weights), logits.dtype)
 
 
 def sparsemax(logits: Any, axis: int = -1) -> Tensor:
@@ -590,8 +646,10 @@ def sparsemax(logits: Any, axis: int = -1) -> Tensor:
     Returns:
         [..., K] weights that sum to 1, with the gradient of the projection.
     """
-    (logits,) = _floating(logits)
-    shifted, _ = _shifted(logits, axis)
+    return _weights(_sparsemax, logits, axis)
+
+
+def _sparsemax(shifted: Tensor, axis: int) -> Tensor:
     # Only the K largest can matter: with a gap of 1 below the maximum a logit has weight 0.
     z = tf.where(shifted > -1.0, shifted, -tf.ones_like(shifted))
     order = tf.sort(z, axis, direction="DESCENDING")
@@ -600,6 +658,48 @@ def sparsemax(logits: Any, axis: int = -1) -> Tensor:
     size = tf.reduce_sum(tf.cast(support, z.dtype), axis, keepdims=True)
     excess = tf.reduce_sum(tf.where(support, order, tf.zeros_like(order)), axis, keepdims=True) - 1.0
     return tf.nn.relu(z - excess / size)
+
+
+def entmax15(logits: Any, axis: int = -1) -> Tensor:
+    """The 1.5-entmax of the logits: between softmax and sparsemax, smooth inside its support (Peters et al. 2019).
+
+    The weights are ``max(z / 2 - t, 0) ** 2`` with the threshold t that makes them sum to 1, found exactly by sorting.
+
+    Args:
+        logits: [..., K]; -inf is an outcome of probability 0.
+        axis: the axis of the K outcomes.
+
+    Returns:
+        [..., K] weights that sum to 1; an outcome 2 or more below the largest logit has none, and no gradient.
+    """
+    return _weights(_entmax15, logits, axis)
+
+
+def _entmax15(shifted: Tensor, axis: int) -> Tensor:
+    # The threshold is at least -1 where the maximum is 0, so what lies lower can be moved up to it.
+    z = tf.where(shifted > -2.0, shifted / 2.0, -tf.ones_like(shifted))
+
+    @tf.custom_gradient
+    def threshold(z: Tensor) -> Any:
+        order = tf.sort(z, axis, direction="DESCENDING")
+        count = tf.math.cumsum(tf.ones_like(order), axis)
+        mean = tf.math.cumsum(order, axis) / count
+        scatter = tf.math.cumsum(tf.square(order), axis) - count * tf.square(mean)
+        candidates = mean - tf.sqrt(tf.nn.relu((1.0 - scatter) / count))
+        size = tf.reduce_sum(tf.cast(candidates <= order, z.dtype), axis, keepdims=True)
+        value = tf.reduce_sum(tf.where(count == size, candidates, tf.zeros_like(order)), axis, keepdims=True)
+        root = tf.nn.relu(z - value)  # one Newton step takes the rounding of the running sums away
+        value += (tf.reduce_sum(tf.square(root), axis, keepdims=True) - 1.0) / (
+            2.0 * tf.reduce_sum(root, axis, keepdims=True)
+        )
+
+        def gradient(upstream: Tensor) -> Tensor:
+            root = tf.nn.relu(z - threshold(z))  # sum(root ** 2) = 1 keeps its value
+            return upstream * root / tf.reduce_sum(root, axis, keepdims=True)
+
+        return value, gradient
+
+    return tf.square(tf.nn.relu(z - threshold(z)))
 
 
 # --- a value and another one's gradient -------------------------------------------------------------------------------

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from opselect.estimators.antithetic import DisARM
 from opselect.estimators.base import Estimator, InvalidShapeError, Proposal
+from opselect.estimators.control_variate import REBAR, RELAX
+from opselect.estimators.enumeration import IndeCateR, OptimalReinforce
 from opselect.estimators.exact import Exact
 from opselect.estimators.relaxation import GumbelSoftmax, SoftMixture
 from opselect.estimators.score_function import (
@@ -14,7 +17,16 @@ from opselect.estimators.score_function import (
     SelfCritical,
     ValueReinforce,
 )
-from opselect.estimators.straight_through import GumbelSoftmaxStraightThrough, StraightThrough
+from opselect.estimators.second_order import MinimumVariance, ReinMax
+from opselect.estimators.sparse import EntmaxMixture, SparsemaxMixture
+from opselect.estimators.straight_through import (
+    DecoupledStraightThrough,
+    GappedStraightThrough,
+    GumbelRao,
+    GumbelSoftmaxStraightThrough,
+    StraightThrough,
+)
+from opselect.estimators.without_replacement import SumAndSample, UnorderedSet
 from opselect_envs.naming import nearest
 
 ESTIMATORS: dict[str, Estimator] = {
@@ -24,10 +36,24 @@ ESTIMATORS: dict[str, Estimator] = {
     "reinforce-value": ValueReinforce(),
     "reinforce-self-critical": SelfCritical(),
     "reinforce-rloo": LeaveOneOut(),
+    "reinforce-optimal": OptimalReinforce(),
+    "indecater": IndeCateR(),
+    "sum-and-sample": SumAndSample(),
+    "unordered-set": UnorderedSet(),
+    "disarm": DisARM(),
+    "rebar": REBAR(),
+    "relax": RELAX(),
     "soft-mixture": SoftMixture(),
     "gumbel-softmax": GumbelSoftmax(),
     "gumbel-softmax-st": GumbelSoftmaxStraightThrough(),
     "straight-through": StraightThrough(),
+    "gumbel-rao": GumbelRao(),
+    "gapped-straight-through": GappedStraightThrough(),
+    "decoupled-st": DecoupledStraightThrough(),
+    "reinmax": ReinMax(),
+    "mve": MinimumVariance(),
+    "sparsemax-mixture": SparsemaxMixture(),
+    "entmax-mixture": EntmaxMixture(),
 }
 """Every estimator by its plain name, with its default parameters."""
 
@@ -50,18 +76,32 @@ def as_estimator(estimator: str | Estimator) -> Any:
 
 __all__ = [
     "ESTIMATORS",
+    "REBAR",
+    "RELAX",
+    "DecoupledStraightThrough",
+    "DisARM",
+    "EntmaxMixture",
     "Estimator",
     "Exact",
+    "GappedStraightThrough",
+    "GumbelRao",
     "GumbelSoftmax",
     "GumbelSoftmaxStraightThrough",
+    "IndeCateR",
     "InvalidShapeError",
     "LeaveOneOut",
+    "MinimumVariance",
     "MovingAverageReinforce",
+    "OptimalReinforce",
     "Proposal",
+    "ReinMax",
     "Reinforce",
     "SelfCritical",
     "SoftMixture",
+    "SparsemaxMixture",
     "StraightThrough",
+    "SumAndSample",
+    "UnorderedSet",
     "ValueReinforce",
     "as_estimator",
 ]

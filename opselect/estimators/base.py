@@ -52,6 +52,7 @@ class Proposal:
         enumerated: whether `weights` lists every outcome once instead of samples.
         samples: how many of the S trajectories, from the first on, follow the policy; the others are probes, such as
             the greedy one. None: all.
+        record: what else the estimator needs to close, such as the noise behind `weights`.
     """
 
     weights: Tensor
@@ -59,6 +60,7 @@ class Proposal:
     value: Tensor | None = None
     enumerated: bool = False
     samples: int | None = None
+    record: Any = None
 
 
 @runtime_checkable
@@ -131,14 +133,14 @@ def check_losses(losses: Tensor, proposals: Sequence[Proposal]) -> None:
         )
 
 
-def check_samples(samples: Any, least: int = 1) -> None:
+def check_samples(samples: Any, least: int = 1, name: str = "samples") -> None:
     """Checks a number of samples.
 
     Raises:
         ValueError: names the value.
     """
     if not isinstance(samples, int) or samples < least:
-        raise ValueError(f"samples must be an integer >= {least}, got {samples!r}; the nearest valid value is {least}")
+        raise ValueError(f"{name} must be an integer >= {least}, got {samples!r}; the nearest valid value is {least}")
 
 
 def draw_one_hots(logits: Tensor, seed: Tensor, samples: int, decision: int) -> Tensor:
@@ -178,6 +180,12 @@ def categorical(logits: Tensor) -> Any:
     return tfp.distributions.Categorical(logits=logits)
 
 
+def log_probabilities(logits: Tensor) -> Tensor:
+    """The log-probabilities [..., K] float32 of the operations; finite for masked ones, also in float16."""
+    # In float16 a mask of -1e9 is -inf, which would turn 0 * log p into NaN.
+    return tf.nn.log_softmax(tf.maximum(tf.cast(logits, tf.float32), -1e9))
+
+
 def log_prob(proposal: Proposal) -> Tensor:
     """The log-probability [S, ...] of the proposed one-hots, summed over the D decisions."""
     logits = proposal.logits
@@ -188,8 +196,7 @@ def log_prob(proposal: Proposal) -> Tensor:
         if samples % parents:
             raise InvalidShapeError(f"logits {logits.shape} of {parents} trajectories do not fit {samples} proposals")
         logits = tf.repeat(logits, samples // parents, axis=0)
-    log_p = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-    return tf.reduce_sum(tf.stop_gradient(proposal.weights) * log_p, axis=[-2, -1])
+    return tf.reduce_sum(tf.stop_gradient(proposal.weights) * log_probabilities(logits), axis=[-2, -1])
 
 
 def occupancy(proposals: Sequence[Proposal]) -> Tensor | float:

@@ -18,14 +18,14 @@ __all__ = ["GumbelSoftmax", "SoftMixture", "check_temperature", "gumbel_softmax"
 Tensor = Any
 
 
-def check_temperature(temperature: Any) -> None:
+def check_temperature(temperature: Any, name: str = "temperature") -> None:
     """A number must be positive; a tensor (a schedule's value in a compiled loop) is taken as it is.
 
     Raises:
         ValueError: names the value.
     """
     if isinstance(temperature, int | float) and not temperature > 0.0:
-        raise ValueError(f"temperature must be > 0, got {temperature!r}")
+        raise ValueError(f"{name} must be > 0, got {temperature!r}")
 
 
 def gumbel_softmax(logits: Tensor, temperature: Any, seed: Tensor, samples: int, decision: int) -> Tensor:

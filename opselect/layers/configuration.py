@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,16 @@ from opselect._tensorflow import keras
 from opselect.estimators import ESTIMATORS
 from opselect_envs.operations import OPERATIONS, InvalidOperationError, Operation, as_operation
 
-__all__ = ["as_choosable", "estimator_config", "estimator_from", "name_of", "operation_config", "operation_from"]
+__all__ = [
+    "as_choosable",
+    "estimator_config",
+    "estimator_from",
+    "name_of",
+    "names_of",
+    "operands_of",
+    "operation_config",
+    "operation_from",
+]
 
 
 def as_choosable(operations: Any) -> list[Any]:
@@ -23,11 +33,34 @@ def as_choosable(operations: Any) -> list[Any]:
             raise InvalidOperationError(f"operations must be names, Operations or callables, got {operation!r}")
     if len(found) < 2:
         raise InvalidOperationError(f"operations must hold at least 2 operations to choose from, got {len(found)}")
-    names = [name_of(o) for o in found]
-    for name in names:
-        if names.count(name) > 1 and name != "<lambda>":
-            raise InvalidOperationError(f"operations holds {name!r} more than once: {names}")
+    for i, operation in enumerate(found):
+        if any(operation is other for other in found[:i]):
+            raise InvalidOperationError(f"operations holds {name_of(operation)!r} more than once: {names_of(found)}")
     return found
+
+
+def names_of(operations: Sequence[Any]) -> list[str]:
+    """A name for each operation; callables that share one are numbered."""
+    names: list[str] = []
+    for operation in operations:
+        name, count = name_of(operation), 1
+        while name in names:
+            name, count = f"{name_of(operation)}_{count}", count + 1
+        names.append(name)
+    return names
+
+
+def operands_of(operation: Any, given: int) -> int:
+    """How many of the given operands a callable takes: its positional parameters without a default."""
+    try:
+        parameters = inspect.signature(operation.call if isinstance(operation, keras.layers.Layer) else operation)
+    except (TypeError, ValueError):  # built in C
+        return given
+    kinds = parameters.parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in kinds):
+        return given
+    positional = [p for p in kinds if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    return min(given, max(1, len(positional)))
 
 
 def name_of(operation: Any) -> str:
@@ -40,12 +73,16 @@ def operation_config(operation: Any) -> Any:
     if isinstance(operation, Operation):
         return operation.name
     try:
-        return keras.saving.serialize_keras_object(operation)
+        config = keras.saving.serialize_keras_object(operation)
+        keras.saving.deserialize_keras_object(config)  # what can't be loaded again must not be saved
     except Exception as error:
+        name = name_of(operation)
+        hint = f"take the operation {name!r} of the catalogue, or " if name in OPERATIONS else ""
         raise ValueError(
-            f"operation {name_of(operation)!r} can't be saved; decorate it with"
+            f"operation {name!r} can't be saved; {hint}wrap it in a function that is decorated with"
             " keras.saving.register_keras_serializable()"
         ) from error
+    return config
 
 
 def operation_from(config: Any) -> Any:
@@ -67,12 +104,20 @@ def estimator_config(estimator: Any) -> Any:
     for name, known in ESTIMATORS.items():
         if type(known) is type(estimator):
             return {"name": name, "parameters": dataclasses.asdict(estimator)}
-    return keras.saving.serialize_keras_object(estimator)
+    if not dataclasses.is_dataclass(estimator):
+        raise ValueError(f"estimator {type(estimator).__name__} can't be saved; make it a dataclass")
+    name = keras.saving.get_registered_name(type(estimator))
+    return {"name": name, "parameters": dataclasses.asdict(estimator)}  # pyright: ignore[reportArgumentType]
 
 
 def estimator_from(config: Any) -> Any:
     """The inverse of `estimator_config`."""
-    if set(config) == {"name", "parameters"}:
-        estimator: Any = ESTIMATORS[config["name"]]
-        return dataclasses.replace(estimator, **config["parameters"])
-    return keras.saving.deserialize_keras_object(config)
+    name, parameters = config["name"], config["parameters"]
+    if name in ESTIMATORS:
+        return type(ESTIMATORS[name])(**parameters)
+    own = keras.saving.get_registered_object(name)
+    if own is None:
+        raise ValueError(
+            f"estimator {name!r} is not one of the package; load with custom_objects={{{name!r}: its class}}"
+        )
+    return own(**parameters)

@@ -54,7 +54,9 @@ class Mask(keras.layers.Layer):
             **kwargs: of `keras.layers.Layer`.
         """
         super().__init__(**kwargs)
-        mask(np.zeros(1, np.float32), threshold, surrogate)  # complains about an unknown surrogate now
+        # Complains about what is out of range now, and not in the middle of training.
+        numbers = {"temperature": temperature, "hardness": hardness}
+        mask(np.zeros(1, np.float32), threshold, surrogate, **{k: v for k, v in numbers.items() if not callable(v)})
         self.start, self.surrogate, self.temperature = threshold, surrogate, temperature
         self.hardness, self.learn_threshold, self.multiply = hardness, learn_threshold, multiply
 

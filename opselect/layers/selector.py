@@ -26,7 +26,8 @@ from opselect.layers.configuration import (
     as_choosable,
     estimator_config,
     estimator_from,
-    name_of,
+    names_of,
+    operands_of,
     operation_config,
     operation_from,
 )
@@ -47,10 +48,14 @@ class Trajectories:
 
     Attributes:
         evaluations: S.
+        draw: which random numbers to draw, an integer; None in training, where each selector counts its steps.
+        called: the selectors that have been called, by id.
         proposals: one per decision so far.
     """
 
     evaluations: int
+    draw: Any = None
+    called: set[int] = field(default_factory=set)
     proposals: list[Proposal] = field(default_factory=list)
 
 
@@ -68,7 +73,8 @@ class OperationSelector(keras.layers.Layer):
     is told to.) Operations of the catalogue are evaluated inside their domain only, and are finite everywhere.
 
     Call arguments:
-        operands: [N, ...], or a list of them; an operation takes as many, from the first on, as its arity.
+        operands: [N, ...], or a list of them; an operation takes as many, from the first on, as its arity, and a
+            callable as many as it has parameters without a default.
         features: [N, F] what to decide on; the operands themselves when absent.
         allowed: [N, K], [N, D, K] or [K] of 0 and 1 or booleans: which operations may be selected; None for all. A row
             that allows none is an error when the layer is called eagerly, and may select any otherwise.
@@ -99,7 +105,8 @@ class OperationSelector(keras.layers.Layer):
 
         Args:
             operations: K >= 2 operations: catalogue names, `opselect_envs.Operation`s or callables of tensors [M, ...]
-                (Keras layers too). A callable gets the operands it is selected for; with a relaxation, all of them.
+                (Keras layers too). A callable gets the operands it is selected for; with a relaxation, all of them, so
+                it must be finite everywhere: prefer ``"log"`` to ``tf.math.log``.
             estimator: a name in `opselect.estimators.ESTIMATORS` or an estimator.
             per: ``"element"``: each number of a row gets a decision of its own (D numbers, D decisions); ``"row"``: one
                 decision for the whole row.
@@ -121,7 +128,7 @@ class OperationSelector(keras.layers.Layer):
         # XLA can't evaluate an operation on just the rows that select it.
         self.supports_jit = False
         self.operations = as_choosable(operations)
-        self.names = [name_of(operation) for operation in self.operations]
+        self.names = names_of(self.operations)
         self.estimator = as_estimator(estimator)
         if per not in ("element", "row"):
             raise ValueError(f"per must be 'element' or 'row', got {per!r}")
@@ -149,7 +156,12 @@ class OperationSelector(keras.layers.Layer):
         if len(first) < 1 or any(n is None for n in first[1:]):
             raise ValueError(f"operands must be [N, ...] with a known shape per row, got {first}")
         self.decisions = math.prod(first[1:]) if self.per == "element" else 1
+        for shape in _all_shapes(operands_shape)[1:] if self.per == "element" else ():
+            if tuple(shape[1:]) != first[1:]:
+                raise ValueError(f"operands must have one shape, got {first} and {tuple(shape)}")
         shapes = [features_shape] if features_shape is not None else _all_shapes(operands_shape)
+        if features_shape is not None and any(n is None for n in features_shape[1:]):
+            raise ValueError(f"features must be [N, F] with a known shape per row, got {tuple(features_shape)}")
         width = sum(math.prod(shape[1:]) for shape in shapes)
         k = len(self.operations)
         self.hidden_layers = []
@@ -172,16 +184,24 @@ class OperationSelector(keras.layers.Layer):
         # A state of the estimator belongs to a batch whatever its size, so it may be made from a single row.
         self.state_variables = [
             self.add_weight(
-                shape=t.shape, initializer="zeros", trainable=False, name="estimator_state", dtype="float32"
+                shape=t.shape,
+                # Keras draws weights in a place of its own, where only NumPy values are known.
+                initializer=functools.partial(_constant, np.array(t)),
+                trainable=False,
+                name="estimator_state",
+                dtype="float32",
             )
-            for t in tf.nest.flatten(self.estimator.init(tf.zeros([1, 1, k])))
+            for t in tf.nest.flatten(self._first_state())
         ]
         self.built = True
 
     def estimator_state(self) -> Any:
         """The estimator's state, such as a moving average."""
-        structure = self.estimator.init(tf.zeros([1, 1, len(self.operations)]))
-        return tf.nest.pack_sequence_as(structure, [tf.convert_to_tensor(v) for v in self.state_variables])
+        return tf.nest.pack_sequence_as(self._first_state(), [tf.convert_to_tensor(v) for v in self.state_variables])
+
+    def _first_state(self) -> Any:
+        with tf.init_scope():  # concrete values, also while a graph is traced
+            return self.estimator.init(tf.zeros([1, self.decisions, len(self.operations)]))
 
     def compute_output_shape(self, operands_shape: Any, features_shape: Any = None, allowed_shape: Any = None) -> Any:
         """[N, ...]."""
@@ -192,7 +212,11 @@ class OperationSelector(keras.layers.Layer):
 
     def logits(self, operands: Any, features: Any = None, allowed: Any = None) -> Tensor:
         """The logits [N, D, K] float32, those of operations that are not allowed at -1e9."""
-        return self._decide(_as_list(operands), features, allowed)[0]
+        several = _as_list(operands)
+        if not self.built:
+            shapes = [tuple(x.shape) for x in several]
+            self.build(shapes if len(shapes) > 1 else shapes[0], None if features is None else np.shape(features))
+        return self._decide(several, features, allowed)[0]
 
     def _decide(self, operands: list[Tensor], features: Any, allowed: Any) -> tuple[Tensor, Tensor | None]:
         inputs = operands if features is None else [tf.convert_to_tensor(features)]
@@ -217,13 +241,12 @@ class OperationSelector(keras.layers.Layer):
         return allowed[:, None] if allowed.shape.rank == 2 else allowed
 
     def probabilities(self, operands: Any, features: Any = None, allowed: Any = None) -> Tensor:
-        """The policy's probabilities [N, D, K]."""
+        """The policy's probabilities [N, D, K], those of operations that are not allowed 0."""
         return tf.nn.softmax(self.logits(operands, features, allowed))
 
     def select(self, operands: Any, features: Any = None, allowed: Any = None) -> Tensor:
         """The index of the operation that inference applies: int32 [N, ...] like the first operand, or [N] per row."""
         operands = _as_list(operands)
-        self._ensure_built(operands, features)
         choice = _greedy(self.logits(operands, features, allowed))
         return tf.reshape(choice, shape_of(operands[0]) if self.per == "element" else [-1])
 
@@ -234,7 +257,6 @@ class OperationSelector(keras.layers.Layer):
             InvalidLogitsError: a logit is NaN, so that nothing is selected.
         """
         operands = _as_list(operands)
-        self._ensure_built(operands, features)
         logits = self.logits(operands, features, allowed)
         names = self.names_of(logits, _greedy(logits))
         return names.reshape(operands[0].shape) if self.per == "element" else names[:, 0]
@@ -249,11 +271,6 @@ class OperationSelector(keras.layers.Layer):
         if missing.any():
             raise InvalidLogitsError(f"the logits of row {int(missing.argmax())} are NaN, so nothing is selected there")
         return np.array(self.names)[np.asarray(choice)]
-
-    def _ensure_built(self, operands: list[Tensor], features: Any) -> None:
-        if not self.built:
-            shapes = [tuple(x.shape) for x in operands]
-            self.build(shapes if len(shapes) > 1 else shapes[0], None if features is None else np.shape(features))
 
     def current_estimator(self) -> Estimator:
         """The estimator, at the temperature that the schedule has reached."""
@@ -284,18 +301,23 @@ class OperationSelector(keras.layers.Layer):
 
     def _proposed(self, operands: list[Tensor], logits: Tensor, value: Tensor | None, training: bool) -> Tensor:
         """What the estimator proposes, evaluated."""
-        if self.row_clip is not None:
-            # The loss is a mean over rows, so a row's own gradient arrives divided by their number.
-            logits = clip_gradient(logits, self.row_clip / tf.cast(tf.shape(logits)[0], tf.float32))
-        # Evaluation must not move the state of training: it always draws the same numbers.
-        seed = fold_in(as_seed(self.seed), self.iterations if training else -1)
+        plan = self.trajectories
+        # Evaluation must not move the state of training, so its draws are numbered by the model.
+        count = self.iterations if training or plan is None else -1 - plan.draw
+        seed = fold_in(as_seed(self.seed), count)
+        replica = tf.distribute.get_replica_context()
+        if replica is not None and replica.num_replicas_in_sync > 1:
+            seed = fold_in(seed, replica.replica_id_in_sync_group)
         proposal, weights, reach = self._propose(logits, value, seed)
         if training:
-            self.iterations.assign_add(1)
+            if plan is None or id(self) not in plan.called:  # a step, however often the layer is called in it
+                self.iterations.assign_add(1)
             if callable(self.entropy) or self.entropy:
                 spread = tf.reduce_sum(numerics.softmax_entropy(proposal.logits), -1)  # [N], or [S, N] per past
                 bonus = tf.reduce_mean(tf.reduce_sum(reach * spread, 0) if spread.shape.rank == 2 else spread)
                 self.add_loss(-self._scheduled(self.entropy) * bonus)
+        if plan is not None:
+            plan.called.add(id(self))
         if self.estimator.needs_relaxation:
             return self._soft(operands, weights)
         return self._hard(operands, tf.argmax(weights, -1, output_type=tf.int32))
@@ -307,24 +329,36 @@ class OperationSelector(keras.layers.Layer):
             if not estimator.needs_relaxation or estimator.evaluations(len(self.operations), self.decisions) != 1:
                 raise ValueError(
                     f"{self.name}: the estimator {type(estimator).__name__} evaluates the loss of every row itself, so"
-                    " it trains inside an opselect.SelectorModel; build the model as"
+                    " it trains inside an opselect.SelectorModel; build the outermost model as"
                     " opselect.SelectorModel(inputs, outputs), or take a relaxation such as 'soft-mixture'"
                 )
-            proposal = estimator.propose(logits, self.estimator_state(), seed)
+            proposal = estimator.propose(self._row_clipped(logits, 1), self.estimator_state(), seed)
             return proposal, proposal.weights[0], 1.0
         decision, s, k = len(plan.proposals), plan.evaluations, logits.shape[-1]
         # Rows are S blocks of the batch; blocks of one past share their logits, and the first of them decides.
         blocks = tf.reshape(logits, [s, -1, self.decisions, k])
         past = plan.proposals[-1].weights.shape[0] if decision else 1
-        own = blocks[:: s // past] if decision else blocks[0]
+        own = self._row_clipped(blocks[:: max(1, s // past)] if decision else blocks[0], past)
         reach = occupancy(plan.proposals) if decision else 1.0
         proposal = estimator.propose(own, self.estimator_state(), substream(seed, decision), decision=decision)
+        if s % proposal.weights.shape[0]:
+            raise ValueError(
+                f"{self.name} is called more than once in a model whose estimator, {type(estimator).__name__},"
+                " enumerates; use a sampling estimator such as 'reinforce-rloo'"
+            )
         if value is not None:
             values = tf.reshape(value, [s, -1])
-            proposal = dataclasses.replace(proposal, value=values[:: s // past] if decision else values[0])
+            proposal = dataclasses.replace(proposal, value=values[:: max(1, s // past)] if decision else values[0])
         plan.proposals.append(proposal)
         weights = tf.repeat(proposal.weights, s // proposal.weights.shape[0], axis=0)
         return proposal, tf.reshape(weights, [-1, self.decisions, k]), reach
+
+    def _row_clipped(self, logits: Tensor, pasts: int) -> Tensor:
+        """Logits [..., N, D, K] whose gradient is clipped row by row, if that is wanted."""
+        if self.row_clip is None:
+            return logits
+        # The loss is a mean over pasts and rows, so a row's own gradient arrives divided by their number.
+        return clip_gradient(logits, self.row_clip / tf.cast(pasts * tf.shape(logits)[-3], tf.float32))
 
     def _soft(self, operands: list[Tensor], weights: Tensor) -> Tensor:
         """The mixture of all operations, weighted by weights [N, D, K]."""
@@ -382,12 +416,13 @@ class OperationSelector(keras.layers.Layer):
                     f"operation {operation.name!r} takes {operation.arity} operands, but {len(rows)} is given"
                 )
             return evaluate(xp, operation, *rows[: operation.arity])[0]
-        value = tf.cast(operation(*rows), rows[0].dtype)
-        expected = self._tail(rows[0])
-        if value.shape.rank != 1 + len(expected) or not value.shape[1:].is_compatible_with(expected):
+        value = tf.cast(operation(*rows[: operands_of(operation, len(rows))]), rows[0].dtype)
+        expected = [rows[0].shape[0], *self._tail(rows[0])]
+        if value.shape.rank != len(expected) or not value.shape.is_compatible_with(expected):
+            name = self.names[self.operations.index(operation)]
             raise ValueError(
-                f"operation {name_of(operation)!r} returned shape {value.shape} for operands {rows[0].shape}; expected"
-                f" rows of shape {tuple(expected)} (see output_shape)"
+                f"operation {name!r} returned shape {value.shape} for operands {rows[0].shape}; expected"
+                f" {tuple(expected)} (see output_shape)"
             )
         return value
 
@@ -435,6 +470,10 @@ class OperationSelector(keras.layers.Layer):
             if isinstance(config[name], dict):
                 config[name] = keras.saving.deserialize_keras_object(config[name])
         return cls(**config)
+
+
+def _constant(value: np.ndarray, shape: Any, dtype: Any) -> Tensor:
+    return tf.constant(value, dtype)
 
 
 def _greedy(logits: Tensor) -> Tensor:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from opselect.estimators import Exact, LeaveOneOut, MovingAverageReinforce, Reinforce, SelfCritical, ValueReinforce
+from opselect.estimators import (
+    RELAX,
+    DisARM,
+    Exact,
+    IndeCateR,
+    LeaveOneOut,
+    MovingAverageReinforce,
+    OptimalReinforce,
+    Reinforce,
+    SelfCritical,
+    SumAndSample,
+    UnorderedSet,
+    ValueReinforce,
+)
 from opselect.learners.base import Learner
 
 LEARNERS = (
@@ -17,4 +30,10 @@ LEARNERS = (
     Learner("reinforce-value", ValueReinforce(), "one sample, a learned value network as baseline"),
     Learner("reinforce-self-critical", SelfCritical(), "one sample, the greedy choice's loss as baseline"),
     Learner("reinforce-rloo", LeaveOneOut(4), "four samples, each with the mean of the others as baseline"),
+    Learner("reinforce-optimal", OptimalReinforce(), "one sample, the best constant baseline, at K evaluations"),
+    Learner("indecater", IndeCateR(), "every operation of each decision, the other decisions sampled"),
+    Learner("sum-and-sample", SumAndSample(), "the likeliest operations summed, one sample of the rest"),
+    Learner("unordered-set", UnorderedSet(), "several operations without replacement, each other's baseline"),
+    Learner("disarm", DisARM(), "antithetic samples, each the other's baseline"),
+    Learner("relax", RELAX(), "one sample, a learned control variate"),
 )

@@ -204,6 +204,7 @@ SAMPLED = {
     "reinforce-rloo": ("rloo_k4", ESTIMATORS["reinforce-rloo"]),
     "soft-mixture": ("soft_mixture", ESTIMATORS["soft-mixture"]),
     "straight-through": ("straight_through_softmax", ESTIMATORS["straight-through"]),
+    "reinmax": ("reinmax_tau1", ESTIMATORS["reinmax"]),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,12 +10,24 @@ import pytest
 
 import opselect
 from opselect._tensorflow import keras, tf
-from opselect.estimators import ESTIMATORS, GumbelSoftmax, LeaveOneOut
+from opselect.estimators import ESTIMATORS, GumbelSoftmax, LeaveOneOut, SoftMixture
 from opselect.layers import Mask, OperationSelector
 from opselect.policy import InvalidLogitsError
 from opselect_envs import InvalidOperationError, Operation
 
-RELAXATIONS = ["soft-mixture", "gumbel-softmax", "gumbel-softmax-st", "straight-through"]
+RELAXATIONS = [
+    "soft-mixture",
+    "gumbel-softmax",
+    "gumbel-softmax-st",
+    "straight-through",
+    "gumbel-rao",
+    "gapped-straight-through",
+    "decoupled-st",
+    "reinmax",
+    "mve",
+    "sparsemax-mixture",
+    "entmax-mixture",
+]
 
 
 def fixed(names, logits, estimator="soft-mixture", shape=(None, 1), **kwargs):
@@ -70,6 +83,26 @@ def test_several_operands(in_mode):
     np.testing.assert_allclose(in_mode(lambda x, y: selector([x, y]))(x, y), [[0], [1]])
     selector.head.bias.assign([1.0, 0.0, 0.0])
     np.testing.assert_allclose(in_mode(lambda x, y: selector([x, y]))(x, y), [[2], [0]])
+
+
+def test_callables_take_the_operands_they_have_parameters_for(in_mode):
+    selector = fixed([tf.sqrt, tf.add, lambda x, y, z=1.0: x * y * z], [1.0, 0, 0], shape=[(None, 1)] * 2)
+    x, y = tf.constant([[4.0]]), tf.constant([[3.0]])
+    for bias, expected in (([1.0, 0, 0], 2), ([0, 1.0, 0], 7), ([0, 0, 1.0], 12)):
+        selector.head.bias.assign(bias)
+        np.testing.assert_allclose(in_mode(lambda x, y: selector([x, y]))(x, y), [[expected]])
+    assert selector.names == ["sqrt", "add", "<lambda>"]
+
+
+def test_callables_of_one_name_are_numbered():
+    def scaled(by):
+        def scale(x):
+            return by * x
+
+        return scale
+
+    selector = fixed([scaled(2.0), scaled(3.0)], [0.0, 1.0])
+    assert selector.choices(tf.ones([1, 1])).tolist() == [["scale_1"]]
 
 
 def test_rows_of_another_shape_from_keras_layers(in_mode):
@@ -254,6 +287,36 @@ def test_a_saved_layer_is_the_same(tmp_path):
     assert again.names == ["neg", "twice", "half"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """A mixture with an own weight on the loss."""
+
+    scale: float = 2.0
+    needs_relaxation = True
+    needs_value = False
+    sequential = True
+    init = SoftMixture.init
+    evaluations = SoftMixture.evaluations
+    propose = SoftMixture.propose
+    surrogate = SoftMixture.surrogate
+    temperature = 1.0
+
+
+def test_an_own_estimator_is_saved_by_name(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), OperationSelector(["neg", "exp"], Own(3.0))])
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="estimator 'Own' .*custom_objects={'Own': its class}"):
+        keras.models.load_model(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras", custom_objects={"Own": Own})
+    assert loaded.layers[-1].estimator == Own(3.0)
+
+
+def test_a_function_that_could_not_be_loaded_again_is_not_saved(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), OperationSelector([tf.sqrt, "neg"], "soft-mixture")])
+    with pytest.raises(ValueError, match="take the operation 'sqrt' of the catalogue"):
+        model.save(tmp_path / "model.keras")
+
+
 def test_what_cannot_be_saved_says_so(tmp_path):
     selector = OperationSelector(["neg", lambda x: x + 1], "soft-mixture")
     model = keras.Sequential([keras.Input((1,)), selector])
@@ -296,6 +359,8 @@ def test_a_callable_that_changes_the_shape_is_named():
     selector = OperationSelector([lambda x: tf.reduce_sum(x), "neg"], "soft-mixture")
     with pytest.raises(ValueError, match=r"returned shape \(\)"):
         selector(tf.ones([3, 1]), training=True)
+    with pytest.raises(ValueError, match=r"operands must have one shape, got \(2, 3\) and \(2, 1\)"):
+        OperationSelector(["add", "sub"], "soft-mixture")([tf.ones([2, 3]), tf.ones([2, 1])])
     with pytest.raises(InvalidOperationError, match="'div' takes 2 operands"):
         OperationSelector(["div", "neg"], "soft-mixture")(tf.ones([3, 1]), training=True)
 
@@ -319,6 +384,13 @@ def test_mask_learns_its_threshold_in_a_model():
     model.compile(keras.optimizers.Adam(0.02), "mse")
     model.fit(x, np.where(x > 0.6, x, 0), epochs=30, batch_size=64, verbose=0)
     assert model.layers[0].threshold.numpy() == pytest.approx(0.6, abs=0.05)
+
+
+def test_a_mask_out_of_range_is_refused_at_once():
+    with pytest.raises(ValueError, match="temperature must be > 0"):
+        Mask(temperature=-1.0)
+    with pytest.raises(ValueError, match="hardness must be in"):
+        Mask(hardness=2.0)
 
 
 def test_mask_anneals_from_soft_to_hard_and_is_saved(tmp_path):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import opselect
 from opselect._tensorflow import tf
 from opselect.masks import SURROGATES, InvalidSurrogateError
+from opselect.numerics import InvalidShapeError
 
 X = np.array([-3.0, -0.4, 0.1, 0.3, 2.5], np.float32)
 
@@ -141,6 +142,7 @@ def test_every_surrogate_is_documented():
         (lambda: opselect.mask([1.0], surrogate="sigmoyd"), InvalidSurrogateError, "did you mean 'sigmoid'"),
         (lambda: opselect.mask([1.0], temperature=0.0), ValueError, "temperature must be > 0, got 0.0"),
         (lambda: opselect.mask([1.0], hardness=1.5), ValueError, r"hardness must be in \[0, 1\], got 1.5"),
+        (lambda: opselect.mask([[1.0], [2.0]], threshold=[0.0, 1.0]), InvalidShapeError, r"threshold has shape \(2,\)"),
         (lambda: opselect.mask(tf.constant([1, 2])), TypeError, "x must be floating point .* int32"),
         (lambda: opselect.mask([1.0], surrogate=tf.reduce_sum), InvalidSurrogateError, "must keep the shape"),
         (lambda: opselect.with_surrogate_gradient(tf.floor, "idenity"), InvalidSurrogateError, "'identity'"),

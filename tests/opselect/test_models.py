@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -111,6 +115,10 @@ def test_exact_enumerates_decisions_that_follow_each_other():
 def test_every_estimator_trains_a_chain(name):
     model = chain(name)
     model.compile("adam", "mse")
+    if not ESTIMATORS[name].sequential:
+        with pytest.raises(ValueError, match="decisions made at once, so a model may have one such selector, but .* 2"):
+            model.fit(X, Y, verbose=0)
+        return
     history = model.fit(X, Y, batch_size=2, epochs=2, verbose=0).history  # the last batch has one row
     assert all(np.isfinite(v).all() for v in history.values())
     assert all(np.abs(w.numpy()).max() < 2 for w in model.trainable_weights)
@@ -222,6 +230,58 @@ def test_weights_per_row_and_per_entry():
         assert found["hard_loss"] == pytest.approx(expected, rel=1e-5)
 
 
+def test_evaluation_draws_other_numbers_for_every_batch():
+    model = one_selector("reinforce")
+    model.compile("sgd", "mse")
+    x, y = np.tile(X, (800, 1)), np.tile(Y, (800, 1))
+    losses = (VALUES - Y) ** 2
+    expected = (losses @ P).mean()
+    error = math.sqrt((losses**2 @ P).mean() / len(x))
+    for batch_size in (5, 100):
+        found = model.evaluate(x, y, batch_size=batch_size, verbose=0, return_dict=True)["soft_loss"]
+        assert found == pytest.approx(expected, abs=4 * error)
+
+
+def test_metrics_of_a_step_are_those_before_it():
+    model = one_selector("exact")
+    model.compile(keras.optimizers.SGD(0.3), "mse")
+    before = model.evaluate(X, Y, verbose=0, return_dict=True)
+    history = model.fit(X, Y, batch_size=5, verbose=0).history
+    for name in ("hard_loss", "soft_loss", "gap"):
+        assert history[name][0] == pytest.approx(before[name], rel=1e-5)
+    assert model.evaluate(X, Y, verbose=0, return_dict=True)["soft_loss"] != pytest.approx(
+        before["soft_loss"], rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("estimator", ["soft-mixture", "exact"])
+def test_row_clip_is_in_units_of_a_row(estimator):
+    # One row four times over: the mean of equal gradients, each clipped to 0.001.
+    moved = step_of(one_selector(estimator, row_clip=1e-3), np.tile(X[:1], (4, 1)), np.tile(Y[:1], (4, 1)))
+    assert np.linalg.norm(moved) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_keras_masks_are_honoured():
+    # With one evaluation per row, losses and gradients must be those of keras.Model.
+    results = []
+    for kind in (keras.Model, SelectorModel):
+        inputs = keras.Input((4, 1))
+        masked = keras.layers.Masking()(inputs)
+        dense = keras.layers.Dense(1, kernel_initializer="ones", name="dense")(masked)
+        chosen = OperationSelector(NAMES, "soft-mixture", seed=0)(keras.layers.Flatten()(inputs))
+        model = kind(inputs, [dense, chosen])
+        model.compile(keras.optimizers.SGD(0.1), ["mse", "mse"])
+        x = np.array([[[1.0], [2.0], [0.0], [0.0]], [[3.0], [0.0], [0.0], [0.0]]], np.float32)
+        targets = [x + 1, np.zeros((2, 4), np.float32)]
+        evaluated = model.evaluate(x, targets, verbose=0, return_dict=True)
+        if kind is SelectorModel:
+            assert evaluated["hard_loss"] == pytest.approx(evaluated["loss"], rel=1e-5)
+        model.fit(x, targets, verbose=0)
+        results.append([w.numpy() for w in model.get_layer("dense").weights])
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
 # --- what Keras promises ----------------------------------------------------------------------------------------------
 
 
@@ -259,6 +319,49 @@ def test_saving_loading_and_going_on(tmp_path, estimator):
         each.fit(X, Y, epochs=3, verbose=0, shuffle=False)
     for one, other in zip(model.weights, loaded.weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_loading_in_a_fresh_process(tmp_path):
+    model = one_selector("reinforce-rloo")
+    model.compile("sgd", "mse")
+    model.save(tmp_path / "model.keras")
+    code = f"import opselect; print(type(opselect.load_model({str(tmp_path / 'model.keras')!r})).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "SelectorModel"
+
+
+def test_copies():
+    model = one_selector("reinforce-rloo")
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), keras.models.clone_model(model)):
+        assert isinstance(other, SelectorModel)
+        assert [s.names for s in other.selectors] == [NAMES]
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X, verbose=0), model.predict(X, verbose=0))
+
+
+def test_frozen_models_and_targets_of_other_dtypes():
+    model = one_selector("reinforce-rloo")
+    model.trainable = False
+    model.compile("sgd", lambda y, p: (y - p) ** 2)
+    before = [w.numpy() for w in model.selectors[0].head.weights]
+    history = model.fit(X, Y.astype(int), verbose=0).history
+    assert np.isfinite(history["hard_loss"]).all()
+    for was, weight in zip(before, model.selectors[0].head.weights, strict=True):
+        np.testing.assert_array_equal(was, weight.numpy())
+
+
+def test_a_selector_that_is_called_twice():
+    def shared(estimator):
+        inputs = keras.Input((1,))
+        selector = OperationSelector(["neg", "half"], estimator, seed=0)
+        model = SelectorModel(inputs, selector(selector(inputs)))
+        model.compile("adam", "mse")
+        return model
+
+    model = shared("reinforce-rloo")
+    model.fit(X, Y, batch_size=1, verbose=0)
+    assert int(model.selectors[0].iterations) == 5
+    with pytest.raises(ValueError, match="called more than once"):
+        shared("exact").fit(X, Y, verbose=0)
 
 
 def test_an_exported_model_evaluates_one_operation_per_row(tmp_path):

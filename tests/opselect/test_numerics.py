@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import opselect
-from opselect._tensorflow import tf
+from opselect._tensorflow import keras, tf
 from opselect.numerics import InvalidShapeError, straight_through
 from opselect_envs import InvalidOperationError, Operation
 from opselect_envs.operations import BINARY, UNARY, probes
@@ -201,6 +201,13 @@ def test_unknown_lengths_of_a_batch():
         (lambda: opselect.where(True, tf.add, 0.0, [1.0, 2.0], stand_in=[1.0, 2.0, 3.0]), ValueError, "stand_in"),
         (lambda: opselect.divide(tf.zeros(2), tf.zeros(2, tf.float64)), TypeError, "float32 and float64"),
         (lambda: opselect.apply("div", 1.0), InvalidOperationError, "2 operand"),
+        (lambda: opselect.divide([1.0, 2.0], [1.0, 0.0], fill=[[1.0], [2.0]]), InvalidShapeError, r"fill .*\(2, 1\)"),
+        (
+            lambda: opselect.where(True, tf.sqrt, tf.constant([1.0], tf.float64), [1.0]),
+            TypeError,
+            "on_true is float32 and on_false is float64",
+        ),
+        (lambda: opselect.where([True], tf.identity, True, [[True]]), TypeError, "real numbers, got bool"),
     ],
 )
 def test_mistakes_are_named(call, error, message):
@@ -260,11 +267,41 @@ def test_finite_everywhere_in_every_dtype(derivatives, name, dtype):
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_nan_is_passed_on_and_stays_out_of_the_gradient(derivatives, name):
-    x = [[NAN, 0.5]] if len(PLAIN[name]) == 2 else [[NAN, 0.5], [0.5, 0.5]]
-    value, first, _ = derivatives(getattr(opselect, name), *x)
-    assert np.isnan(value[0])
-    for gradient in first:
-        assert np.isfinite(gradient).all()
+    binary = len(PLAIN[name]) == 3
+    for x in [[NAN, 0.5], [0.5, 0.5]], [[0.5, 0.5], [NAN, 0.5]]:
+        value, first, _ = derivatives(getattr(opselect, name), *(x if binary else [[NAN, 0.5]]))
+        assert np.isnan(value[0])
+        assert np.isfinite(value[1])
+        for gradient in first:
+            assert np.isfinite(gradient).all()
+
+
+ROWS = {
+    "norm": lambda x: opselect.norm(x, axis=-1),
+    "logsumexp": lambda x: opselect.logsumexp(x, axis=-1),
+    "softmax_entropy": opselect.softmax_entropy,
+    "sparsemax": opselect.sparsemax,
+    "entmax15": opselect.entmax15,
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_nan_in_a_row_is_seen_and_stays_in_its_row(derivatives, name):
+    x = [[1.0, NAN, 0.0], [INF, NAN, 0.0], [1.0, 2.0, 0.5]]
+    value, (gradient,), second = derivatives(ROWS[name], x)
+    assert np.isnan(value[:2]).all()
+    assert np.isfinite(value[2]).all()
+    assert np.isfinite(gradient).all()
+    assert np.isfinite(second).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("project", [opselect.sparsemax, opselect.entmax15])
+def test_sparse_weights_of_many_outcomes_in_half_precision(project, dtype):
+    logits = tf.cast(np.random.default_rng(0).normal(size=4096) * 0.05, dtype)
+    weights = project(logits)
+    assert weights.dtype == logits.dtype
+    assert np.sum(weights.numpy().astype(np.float64)) == pytest.approx(1.0, abs=0.05)
 
 
 def test_numbers_and_arrays_are_taken(in_mode):
@@ -307,6 +344,72 @@ def test_sparsemax_is_the_projection(logits):
     assert np.all(z[w == 0] <= threshold.max() + 2e-5)
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(-50, 50, width=32), min_size=2, max_size=6))
+def test_entmax15_weights(logits):
+    # w = max(z / 2 - t, 0)**2 for one t: w >= 0, sum w = 1, and z / 2 - sqrt(w) is t on the support, at most t off it.
+    z = np.array(logits, np.float32)
+    w = opselect.entmax15(z).numpy().astype(np.float64)
+    assert w.min() >= 0
+    assert w.sum() == pytest.approx(1, abs=1e-5)
+    threshold = (z / 2 - np.sqrt(w))[w > 0]
+    assert np.ptp(threshold) < 2e-5
+    assert np.all(z[w == 0] / 2 <= threshold.max() + 2e-5)
+
+
+def test_entmax15_derivatives(derivatives):
+    weights = np.array([1.0, 2.0, 4.0, -1.0])
+    rows = np.array([[0.3, 0.0, 0.1, -0.5], [0.5, -3.0, 0.1, 0.4], [1e8, 0.0, 1.0, -1e9], [0.0, -INF, 1.0, 0.9]])
+    value, (first,), (second,) = derivatives(lambda x: tf.constant(weights, tf.float32) * opselect.entmax15(x), rows)
+    np.testing.assert_array_equal((value == 0)[1:], [[0, 1, 0, 0], [0, 1, 1, 1], [0, 1, 0, 0]])
+    for i, row in enumerate(rows):
+        s = np.sqrt(np.maximum(value[i] / weights, 0).astype(np.float64))
+        jacobian = np.diag(s) - np.outer(s, s) / s.sum()
+        np.testing.assert_allclose(first[i], jacobian @ weights, atol=2e-6)
+        if not np.isfinite(row).all() or row.max() > 1e6:
+            np.testing.assert_allclose(second[i][s == 0], 0, atol=1e-6)
+            assert np.isfinite(second[i]).all()
+            continue
+        # The gradient of the sum of the gradients is the Hessian times 1; a shift of all logits changes nothing.
+        np.testing.assert_allclose(second[i], 0, atol=2e-5)
+
+
+def test_entmax15_second_derivative(in_mode):
+    def hessian_row(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                value = opselect.entmax15(x)[0]
+            first = inner.gradient(value, x)[1]
+        return outer.gradient(first, x)
+
+    z = np.array([0.3, 0.0, 0.1, -5.0])
+    h = 1e-3 * np.eye(4)
+
+    def first(z):  # d w_0 / d z_1 = - s_0 s_1 / sum(s)
+        low, high = z.max() / 2 - 1, z.max() / 2
+        for _ in range(60):
+            t = (low + high) / 2
+            low, high = (t, high) if (np.maximum(z / 2 - t, 0) ** 2).sum() > 1 else (low, t)
+        s = np.maximum(z / 2 - t, 0)
+        return -s[0] * s[1] / s.sum()
+
+    wanted = [(first(z + e) - first(z - e)) / 2e-3 for e in h]
+    assert np.abs(wanted).max() > 0.05
+    np.testing.assert_allclose(in_mode(hessian_row)(tf.constant(z, tf.float32)), wanted, atol=1e-4)
+
+
+def test_entmax15_along_another_axis_and_in_half_precision(in_mode):
+    x = np.random.default_rng(1).normal(size=(3, 4, 2)).astype(np.float32)
+    middle = in_mode(lambda x: opselect.entmax15(x, axis=1))(x).numpy()
+    last = opselect.entmax15(x.transpose(0, 2, 1)).numpy()
+    np.testing.assert_allclose(middle, last.transpose(0, 2, 1), atol=1e-6)
+    half = in_mode(opselect.entmax15)(tf.constant(x, tf.float16))
+    assert half.dtype == tf.float16
+    np.testing.assert_allclose(half, opselect.entmax15(x), atol=4e-3)
+
+
 def test_apply_is_the_catalogues_operation(in_mode):
     from opselect_envs import OPERATIONS
 
@@ -322,3 +425,31 @@ def test_straight_through_is_exactly_the_hard_value(derivatives):
     value, (gradient,), _ = derivatives(lambda x: straight_through(hard, 3.0 * x), [1e8, 0.1, INF])
     np.testing.assert_array_equal(value, [1, 0, 3])
     np.testing.assert_array_equal(gradient, [3, 3, 0])
+
+
+def test_edges_of_shape_and_dtype(in_mode):
+    np.testing.assert_array_equal(in_mode(lambda x: opselect.norm(x, axis=-1))(tf.zeros([2, 0])), [0, 0])
+    # Nothing is selected: integers stand in with 0, which is an index into every table.
+    table = tf.constant([5.0, 6.0])
+    looked_up = in_mode(lambda i: opselect.where(i >= 0, lambda i: tf.gather(table, i), -1.0, i))
+    np.testing.assert_array_equal(looked_up(tf.constant([-1, -1])), [-1, -1])
+    np.testing.assert_array_equal(looked_up(tf.constant([-1, 1])), [-1, 6])
+    rows = in_mode(lambda x: opselect.where(tf.ones([tf.shape(x)[0], 1], tf.bool), tf.sqrt, 0.0, x))
+    assert rows(tf.zeros([0, 2])).shape == (0, 2)
+
+
+def test_what_is_captured_is_safe_where_two_operands_are_selected_nowhere(derivatives):
+    def function(w, x, y):
+        return opselect.where(x > y, lambda x, y: w * tf.math.log(x - y), 0.0, [x, y])
+
+    _, (dw, _, _), _ = derivatives(function, 2.0, [0.0, 1.0], [1.0, 7.0])
+    assert dw == 0
+
+
+def test_variables_of_both_kinds():
+    for variable in (tf.Variable([4.0], dtype=tf.float64), keras.Variable([4.0], dtype="float64")):
+        with tf.GradientTape() as tape:
+            y = opselect.sqrt(variable) + opselect.where([True], variable, 0.0)
+        assert y.dtype == tf.float64
+        source = variable.value if isinstance(variable, keras.Variable) else variable
+        np.testing.assert_allclose(tape.gradient(y, source), [1.25])

@@ -82,7 +82,7 @@ def compare(
     steps: Annotated[int | None, typer.Option(help="Optimiser steps, instead of the preset's.")] = None,
     seed: Annotated[int, typer.Option(help="The first seed; the others follow it.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Four learners, 2 seeds, at most a minute.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Every learner, 10 seeds, to convergence; 40 minutes.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Every learner, 10 seeds, to convergence; an hour.")] = False,
     out: Annotated[pathlib.Path, typer.Option(help="Where results are kept and continued.")] = pathlib.Path(
         "runs/compare"
     ),

@@ -52,9 +52,46 @@ def in_a_new_process(*arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("command", ["compare", "train", "tasks", "learners", "envs", "doctor"])
+@pytest.mark.parametrize("command", ["compare", "train", "tasks", "learners", "envs", "gradients", "doctor"])
 def test_every_command_has_help(command, opselect):
     assert "Usage: opselect" in opselect(command, "--help").stdout
+
+
+def test_gradients_measures_draws_and_writes(opselect, tmp_path):
+    done = opselect(
+        "gradients", "--problem", "quadratic", "joint", "--estimators", "exact", "reinforce-rloo", "--quick",
+        "--out", tmp_path,
+    )  # fmt: skip
+    assert "Use exact" in done.stdout
+    rows = json.loads((tmp_path / "gradients.json").read_text())["rows"]
+    assert {(row["problem"], row["estimator"]) for row in rows} == {
+        (p, e) for p in ("quadratic", "joint") for e in ("exact", "reinforce-rloo")
+    }
+    keys = {"bias", "bias_se", "variance", "evaluations", "cosine", "zero_share", "nan_share", "microseconds"}
+    assert all(keys <= set(row) for row in rows)
+    rloo = next(row for row in rows if row["problem"] == "quadratic" and row["estimator"] == "reinforce-rloo")
+    assert rloo["evaluations"] == 4
+    assert rloo["variance"] == pytest.approx(2.577, rel=0.2)  # tests/data/estimator_golden.json, rloo_k4
+    assert (tmp_path / "gradients.png").stat().st_size > 10_000
+    assert "did you mean 'quadratic'" in opselect("gradients", "--problem", "quadrtic", status=2).stderr
+
+
+def test_gradients_vary_with_what_is_varied():
+    from opselect.estimators import ESTIMATORS
+    from opselect.gradients.problems import SWEEPS, sweeps
+
+    varied = list(sweeps(["reinforce", "gumbel-softmax", "reinmax"]))
+    assert {what for what, *_ in varied} == set(SWEEPS)
+    for what, value, problem, chosen in varied:
+        assert len(problem.outputs) == len(problem.logits[0])
+        if what == "operations":
+            assert len(problem.outputs) == value
+        if what == "decisions":
+            assert len(problem.logits) == value
+        if what == "temperature":
+            assert "reinforce" not in chosen
+            assert all(e.temperature == value for e in chosen.values())
+    assert ESTIMATORS["gumbel-softmax"].temperature == 1.0
 
 
 def test_listings(opselect):

@@ -649,6 +649,7 @@ def test_evaluations_are_counted_over_all_decisions():
     assert UnorderedSet(4).evaluations(3, 1) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_selector_of_two_decisions_trains(name, tmp_path):
     inputs = keras.Input((2,))

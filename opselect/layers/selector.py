@@ -68,9 +68,10 @@ class OperationSelector(keras.layers.Layer):
         y = selector(x, features=h)         # decides on h
 
     In training the estimator proposes: a mixture of all operations, or one-hot samples. In inference the operation of
-    the largest logit is applied, and each operation is evaluated on the rows that select it, nowhere else. (Within XLA,
-    whose shapes are fixed, it is evaluated on stand-ins elsewhere; Keras does not compile this layer with XLA unless it
-    is told to.) Operations of the catalogue are evaluated inside their domain only, and are finite everywhere.
+    the largest logit is applied, and each operation is evaluated on the rows that select it, nowhere else. (Keras does
+    not compile a model with this layer by XLA. In a tf.function of your own that does, shapes are fixed, and operations
+    are evaluated on stand-ins elsewhere.) Operations of the catalogue are evaluated inside their domain only, and are
+    finite everywhere.
 
     Call arguments:
         operands: [N, ...], or a list of them; an operation takes as many, from the first on, as its arity, and a

@@ -11,6 +11,7 @@ from opselect.estimators.enumeration import IndeCateR, OptimalReinforce
 from opselect.estimators.exact import Exact
 from opselect.estimators.relaxation import GumbelSoftmax, SoftMixture
 from opselect.estimators.score_function import (
+    PPO,
     LeaveOneOut,
     MovingAverageReinforce,
     Reinforce,
@@ -37,6 +38,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "reinforce-self-critical": SelfCritical(),
     "reinforce-rloo": LeaveOneOut(),
     "reinforce-optimal": OptimalReinforce(),
+    "ppo": PPO(),
     "indecater": IndeCateR(),
     "sum-and-sample": SumAndSample(),
     "unordered-set": UnorderedSet(),
@@ -76,6 +78,7 @@ def as_estimator(estimator: str | Estimator) -> Any:
 
 __all__ = [
     "ESTIMATORS",
+    "PPO",
     "REBAR",
     "RELAX",
     "DecoupledStraightThrough",

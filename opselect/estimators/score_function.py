@@ -18,13 +18,14 @@ from opselect.estimators.base import (
     check_losses,
     check_samples,
     draw_one_hots,
+    log_prob,
     no_state,
     one_per_sample,
     propose_samples,
     score_function_surrogate,
 )
 
-__all__ = ["LeaveOneOut", "MovingAverageReinforce", "Reinforce", "SelfCritical", "ValueReinforce"]
+__all__ = ["PPO", "LeaveOneOut", "MovingAverageReinforce", "Reinforce", "SelfCritical", "ValueReinforce"]
 
 Tensor = Any
 
@@ -126,19 +127,69 @@ class ValueReinforce:
     def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
         """Advantage at each decision: the loss less what was predicted before it."""
         check_losses(losses, proposals)
-        advantages, regression = [], 0.0
-        for p in proposals:
-            if p.value is None:
-                raise InvalidShapeError(
-                    "reinforce-value needs Proposal.value, the baseline's prediction [...] or [S, ...]"
-                )
-            value = p.value if p.value.shape.rank == losses.shape.rank else p.value[None]
-            if value.shape[1:] != losses.shape[1:]:
-                raise InvalidShapeError(f"value has shape {p.value.shape}, but losses have shape {losses.shape}")
-            advantages.append(losses - value)
-            regression += tf.reduce_mean(tf.square(value - tf.stop_gradient(losses)), axis=0) / 2
+        advantages, regression = _against_values(losses, proposals)
         surrogate = score_function_surrogate(losses, advantages, proposals)
         return surrogate + self.value_weight * (regression - tf.stop_gradient(regression)), state
+
+
+def _against_values(losses: Tensor, proposals: Sequence[Proposal]) -> tuple[list[Tensor], Tensor]:
+    """(advantages [S, ...] per decision, ``(c - f)**2 / 2`` [...] summed over decisions) of learned baselines c."""
+    advantages, regression = [], 0.0
+    for p in proposals:
+        if p.value is None:
+            raise InvalidShapeError("a learned baseline needs Proposal.value, its prediction [...] or [S, ...]")
+        value = p.value if p.value.shape.rank == losses.shape.rank else p.value[None]
+        if value.shape[1:] != losses.shape[1:]:
+            raise InvalidShapeError(f"value has shape {p.value.shape}, but losses have shape {losses.shape}")
+        advantages.append(losses - value)
+        regression += tf.reduce_mean(tf.square(value - tf.stop_gradient(losses)), axis=0) / 2
+    return advantages, regression
+
+
+@dataclass(frozen=True)
+class PPO:
+    """The clipped surrogate of proximal policy optimisation (Schulman et al. 2017), for samples that are used again.
+
+    ``max(r A, clip(r, 1 - clip, 1 + clip) A)`` with ``r = p(D) / p_old(D)`` and the advantage A against a learned
+    baseline, as in `ValueReinforce`. On fresh samples r is 1, and the gradient is that of `ValueReinforce`; on samples
+    of an older policy it is biased. Who uses samples again puts the log-probabilities [S, ...] that they were drawn
+    with into `Proposal.record`.
+
+    Attributes:
+        clip: how far r may move from 1 before a sample has no say.
+        epochs: how often the environment trainer uses each episode.
+        samples: S, independent choices per row.
+        value_weight: how strongly the regression of the baseline counts in the surrogate.
+    """
+
+    clip: float = 0.2
+    epochs: int = 4
+    samples: int = 1
+    value_weight: float = 1.0
+    needs_relaxation = False
+    needs_value = True
+    sequential = True
+    init = no_state
+    evaluations = one_per_sample
+    propose = propose_samples
+
+    def __post_init__(self) -> None:
+        check_samples(self.samples)
+        check_samples(self.epochs, name="epochs")
+        if not 0.0 < self.clip < 1.0:
+            raise ValueError(f"clip must be in (0, 1), got {self.clip!r}")
+
+    def surrogate(self, losses: Tensor, proposals: Sequence[Proposal], state: Any) -> tuple[Tensor, Any]:
+        """The mean loss; its gradient is that of the clipped surrogate."""
+        check_losses(losses, proposals)
+        advantages, regression = _against_values(losses, proposals)
+        change = self.value_weight * regression
+        for advantage, p in zip(advantages, proposals, strict=True):
+            log_p, advantage = log_prob(p), tf.stop_gradient(advantage)
+            ratio = tf.exp(log_p - tf.stop_gradient(log_p if p.record is None else p.record))
+            clipped = tf.clip_by_value(ratio, 1.0 - self.clip, 1.0 + self.clip)
+            change += tf.reduce_mean(tf.maximum(ratio * advantage, clipped * advantage), axis=0)
+        return tf.reduce_mean(losses, axis=0) + (change - tf.stop_gradient(change)), state
 
 
 @dataclass(frozen=True)

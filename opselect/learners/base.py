@@ -33,6 +33,7 @@ class Learner:
         rows: B, episodes per step and replica, on tasks of one decision.
         chain_hidden: the hidden widths on tasks of several decisions, which need a larger network.
         chain_rows: B on tasks of several decisions, where a row costs more.
+        environments_only: whether it is for gymnasium environments alone, as one that uses episodes again is.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Learner:
     rows: int = 256
     chain_hidden: tuple[int, ...] = (128, 128, 128)
     chain_rows: int = 128
+    environments_only: bool = False
 
     def __post_init__(self) -> None:
         if self.temperature is not None and not hasattr(self.estimator, "temperature"):
@@ -65,6 +67,8 @@ class Learner:
         """Why this learner does not apply to the task, or None when it does."""
         if self.estimator.needs_relaxation and task.reward == "sparse":
             return "a sparse reward has no gradient to follow"
+        if self.environments_only:
+            return "it uses episodes of an environment again; where each step draws afresh it is reinforce-value"
         if task.horizon > 1 and not self.estimator.sequential:
             return "it estimates the gradient of decisions made at once, not of one after the other"
         try:

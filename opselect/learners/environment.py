@@ -10,6 +10,7 @@ K actions.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import numpy as np
 
 from opselect._tensorflow import keras, tf
 from opselect.estimators import (
+    PPO,
     LeaveOneOut,
     MovingAverageReinforce,
     Proposal,
@@ -26,6 +28,7 @@ from opselect.estimators import (
     SelfCritical,
     ValueReinforce,
 )
+from opselect.estimators.base import log_prob
 from opselect.learners import LEARNERS, Learner
 from opselect.learners.base import TrainingDivergedError
 from opselect.learners.episodes import (
@@ -156,6 +159,7 @@ _ARRANGEMENTS: dict[type, Callable[[Batch, np.ndarray, np.ndarray | None], _Give
     Reinforce: _rows,
     MovingAverageReinforce: _rows,
     ValueReinforce: _rows,
+    PPO: _rows,
     SelfCritical: _beside_greedy,
     LeaveOneOut: _trajectories,
 }
@@ -222,6 +226,7 @@ class _Trainer:
         self.optimizer.build(self.parameters)
         self.state = estimator.init(tf.zeros([1, 1, k]))
         self._update = tf.function(self._update_step, autograph=False, reduce_retracing=True)
+        self._log_prob = tf.function(self._log_prob_step, autograph=False, reduce_retracing=True)
         self._value = tf.function(lambda o: self.critic(o[None])[0, :, 0], autograph=False, reduce_retracing=True)
 
     def train(self, console: Any) -> Trained:
@@ -266,9 +271,24 @@ class _Trainer:
         entropy = self.settings.entropy * (1 - progress)
         arrays = [tf.constant(a, tf.bool if a.dtype == bool else None) for a in given]
         arrays = [tf.cast(a, tf.float32) if a.dtype == tf.float64 else a for a in arrays]
-        objective, self.state = self._update(*arrays, tf.constant(entropy, tf.float32), self.state)
-        if not np.isfinite(objective.numpy()):
-            raise TrainingDivergedError(f"{self.env_id}: the loss of seed {self.seed} was not finite")
+        epochs = self.estimator.epochs if isinstance(self.estimator, PPO) else 1
+        drawn_with = self._log_prob(*arrays[1:]) if epochs > 1 else None
+        for _ in range(epochs):
+            objective, self.state = self._update(*arrays, tf.constant(entropy, tf.float32), self.state, drawn_with)
+            if not np.isfinite(objective.numpy()):
+                raise TrainingDivergedError(f"{self.env_id}: the loss of seed {self.seed} was not finite")
+
+    def _propose(self, observations: Tensor, masks: Tensor, actions: Tensor, counted: Tensor) -> tuple[Proposal, Any]:
+        """What was done, as a proposal, and the distribution it was drawn from."""
+        flat = tf.reshape(observations, [1, -1, observations.shape[-1]])
+        logits = tf.reshape(self.network(flat), tf.concat([tf.shape(actions), [self.k]], 0))
+        choice = distribution(tf.ensure_shape(logits, [*actions.shape, self.k]), masks)
+        # Steps after an episode's end have no say: their logits are cut off from the network.
+        used = tf.where(tf.cast(counted, tf.bool)[..., None], choice.logits, tf.stop_gradient(choice.logits))
+        return Proposal(tf.one_hot(actions, self.k)[..., None, :], used[..., None, :]), choice
+
+    def _log_prob_step(self, observations: Tensor, masks: Tensor, actions: Tensor, counted: Tensor) -> Tensor:
+        return log_prob(self._propose(observations, masks, actions, counted)[0])
 
     def _update_step(
         self,
@@ -279,25 +299,20 @@ class _Trainer:
         counted: Tensor,
         entropy: Tensor,
         state: Any,
+        drawn_with: Tensor | None,
     ) -> Any:
-        counted = tf.cast(counted, tf.float32)  # [S, ...]
         with tf.GradientTape() as tape:
-            flat = tf.reshape(observations, [1, -1, observations.shape[-1]])
-            shape = tf.shape(losses)
-            logits = tf.reshape(self.network(flat), tf.concat([shape, [self.k]], 0))
-            logits = tf.ensure_shape(logits, [*losses.shape, self.k])
-            choice = distribution(logits, masks)
-            # Steps after an episode's end have no say: their logits are cut off from the network.
-            used = tf.where(counted[..., None] > 0, choice.logits, tf.stop_gradient(choice.logits))
-            weights = tf.one_hot(actions, self.k)[..., None, :]
-            proposal = Proposal(weights, used[..., None, :])
+            proposal, choice = self._propose(observations, masks, actions, counted)
+            proposal = dataclasses.replace(proposal, record=drawn_with)
             if self.estimator.needs_value:
-                value = tf.reshape(self.critic(flat), shape)
-                proposal = Proposal(weights, used[..., None, :], value=tf.ensure_shape(value, losses.shape))
+                flat = tf.reshape(observations, [1, -1, observations.shape[-1]])
+                value = tf.ensure_shape(tf.reshape(self.critic(flat), tf.shape(losses)), losses.shape)
+                proposal = dataclasses.replace(proposal, value=value)
+            counted = tf.cast(counted, tf.float32)  # [S, ...]
             surrogate, state = self.estimator.surrogate(losses, [proposal], state)
             spread = tf.math.divide_no_nan(tf.reduce_sum(counted * choice.entropy()), tf.reduce_sum(counted))
             # The mean over steps, whichever axis the estimator has already averaged over.
-            mean = tf.reduce_sum(surrogate) * tf.cast(shape[0], tf.float32) / tf.reduce_sum(counted)
+            mean = tf.reduce_sum(surrogate) * tf.cast(tf.shape(losses)[0], tf.float32) / tf.reduce_sum(counted)
             objective = mean - entropy * spread
         self.optimizer.apply(tape.gradient(objective, self.parameters))
         return objective, state

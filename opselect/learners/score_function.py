@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from opselect.estimators import (
+    PPO,
     RELAX,
     DisARM,
     Exact,
@@ -28,6 +29,7 @@ LEARNERS = (
     Learner("reinforce", Reinforce(), "one sample, no baseline"),
     Learner("reinforce-ema", MovingAverageReinforce(), "one sample, the moving average of past losses as baseline"),
     Learner("reinforce-value", ValueReinforce(), "one sample, a learned value network as baseline"),
+    Learner("ppo", PPO(), "reinforce-value that uses each episode four times, clipped", environments_only=True),
     Learner("reinforce-self-critical", SelfCritical(), "one sample, the greedy choice's loss as baseline"),
     Learner("reinforce-rloo", LeaveOneOut(4), "four samples, each with the mean of the others as baseline"),
     Learner("reinforce-optimal", OptimalReinforce(), "one sample, the best constant baseline, at K evaluations"),

@@ -184,7 +184,7 @@ def test_padding_after_an_episodes_end_has_no_say():
 
 
 @pytest.mark.parametrize(
-    "learner", ["reinforce", "reinforce-ema", "reinforce-value", "reinforce-self-critical", "reinforce-rloo"]
+    "learner", ["reinforce", "reinforce-ema", "reinforce-value", "ppo", "reinforce-self-critical", "reinforce-rloo"]
 )
 def test_learners_improve_on_cartpole(learner):
     settings = EnvironmentSettings(steps=12_000, rows=8, hidden=(32,))
@@ -253,5 +253,6 @@ def test_batches_are_plain_arrays():
 
 
 @pytest.mark.slow
-def test_cartpole_is_solved():
-    assert train_environment("CartPole-v1", "reinforce-value", seed=0).evaluate(100, seed=10_000) >= 475.0
+@pytest.mark.parametrize("learner", ["reinforce-value", "ppo"])
+def test_cartpole_is_solved(learner):
+    assert train_environment("CartPole-v1", learner, seed=0).evaluate(100, seed=10_000) >= 475.0

@@ -16,6 +16,7 @@ import pytest
 from opselect._tensorflow import tf
 from opselect.estimators import (
     ESTIMATORS,
+    PPO,
     Estimator,
     Exact,
     GumbelSoftmax,
@@ -200,6 +201,7 @@ SAMPLED = {
     "reinforce": ("reinforce", ESTIMATORS["reinforce"]),
     "reinforce-ema": ("reinforce", ESTIMATORS["reinforce-ema"]),  # its first baseline is 0
     "reinforce-value": ("reinforce_mean_baseline", ESTIMATORS["reinforce-value"]),
+    "ppo": ("reinforce_mean_baseline", ESTIMATORS["ppo"]),  # its samples are fresh here
     "reinforce-self-critical": ("reinforce_self_critical", ESTIMATORS["reinforce-self-critical"]),
     "reinforce-rloo": ("rloo_k4", ESTIMATORS["reinforce-rloo"]),
     "soft-mixture": ("soft_mixture", ESTIMATORS["soft-mixture"]),
@@ -425,6 +427,33 @@ def test_parameters_behind_the_objective_get_their_ordinary_gradient():
         # The surrogate's value is the loss trained on, which is linear in scale.
         np.testing.assert_allclose(tape.gradient(total, scale), total / 1.5, rtol=1e-5, err_msg=name)
         assert 5.0 < total / 1.5 < 20.0, name
+
+
+@every_problem
+def test_clipped_surrogate_on_samples_of_an_older_policy(problem):
+    """For each outcome: r A s inside the clip or where the clip would make things worse, else 0."""
+    weights, _ = tuples(problem, 1)
+    k, clip, baseline = len(problem["outputs"]), 0.1, problem["expected_loss"]
+    p, advantage = np.array(problem["probabilities"]), np.array(problem["losses"]) - baseline
+    # The first outcome has moved as far as the clip lets it, the others hardly.
+    old = np.log(p) + np.where(np.arange(k) == 0, 0.3 * np.sign(advantage[0]), 0.05)
+    logits = logits_of(problem)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        rows = tf.broadcast_to(logits, [k, 1, k])
+        proposal = Proposal(
+            tf.constant(weights.swapaxes(0, 1)),
+            rows,
+            value=tf.fill([k], tf.constant(baseline, tf.float32)),
+            record=tf.constant(old[None], tf.float32),
+        )
+        surrogate, _ = PPO(clip=clip).surrogate(objective(problem)(proposal.weights), [proposal], ())
+    found = tape.jacobian(surrogate, logits).numpy()[:, 0]
+    ratio = p / np.exp(old)
+    held = ((advantage > 0) & (ratio < 1 - clip)) | ((advantage < 0) & (ratio > 1 + clip))
+    expected = np.where(held, 0.0, ratio * advantage)[:, None] * (np.eye(k) - p)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    assert held.tolist() == [True] + [False] * (k - 1)
 
 
 def test_value_baseline_is_regressed_on_the_losses():

@@ -25,6 +25,7 @@ GOLDEN_NAMES = {
     "exact": "exact",
     "reinforce": "reinforce",
     "reinforce-value": "reinforce_mean_baseline",
+    "ppo": "reinforce_mean_baseline",
     "reinforce-self-critical": "reinforce_self_critical",
     "reinforce-rloo": "rloo_k4",
     "reinforce-optimal": "reinforce_optimal_baseline",

@@ -44,7 +44,7 @@ def main() -> float:
     x, y = (tf.constant(rng.normal(size=SIZE).astype(np.float32)) for _ in range(2))
     p = tf.constant(rng.uniform(0.01, 0.99, SIZE).astype(np.float32))
     more = p + 1.0
-    rows = tf.reshape(x, [1000, 1000])
+    rows = tf.reshape(x, [-1, 1000])
     pairs = {
         "where sqrt": (lambda x: tf.where(x > 0, tf.sqrt(x), 0.0), lambda x: opselect.where(x > 0, tf.sqrt, 0.0, x), x),
         "where log": (

@@ -253,7 +253,9 @@ def test_inside_the_domain_value_and_derivatives_are_tensorflows(derivatives, na
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", *(pytest.param(d, marks=pytest.mark.slow) for d in ("float16", "bfloat16", "float64"))]
+)
 @pytest.mark.parametrize("name", PLAIN)
 def test_finite_everywhere_in_every_dtype(derivatives, name, dtype):
     x = np.concatenate([probes()[np.isfinite(probes())], [INF, -INF]])

@@ -572,7 +572,9 @@ def _all_axes(x: Tensor) -> list[int]:
 
 def _put_aside_nan(x: Tensor, axis: Any) -> tuple[Tensor, Tensor]:
     """(x with zeros in rows that hold a NaN, which rows do): modes differ in how a NaN goes through a maximum."""
-    missing = tf.reduce_any(tf.math.is_nan(x), axis, keepdims=True)
+    # A sum keeps a NaN in every mode; 0 * x would make one of an infinity. XLA sums floats faster than it ors booleans.
+    marks = tf.where(tf.math.is_nan(x), tf.ones_like(x), tf.zeros_like(x))
+    missing = tf.reduce_sum(marks, axis, keepdims=True) > 0
     return tf.where(missing, tf.zeros_like(x), x), missing
 
 
@@ -581,7 +583,7 @@ def _shifted(x: Tensor, axis: Any) -> tuple[Tensor, Tensor]:
     top = tf.stop_gradient(tf.reduce_max(x, axis, keepdims=True))
     infinite = tf.math.is_inf(top)
     extreme = tf.where(x == top, _constant(0.0, x), _constant(-np.inf, x))
-    return tf.where(infinite, extreme, tf.where(infinite, tf.zeros_like(x), x) - tf.where(infinite, 0.0, top)), top
+    return tf.where(infinite, extreme, x - tf.where(infinite, tf.zeros_like(top), top)), top
 
 
 def logsumexp(x: Any, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> Tensor:

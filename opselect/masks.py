@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from opselect._tensorflow import tf
-from opselect.numerics import InvalidShapeError, straight_through
+from opselect.numerics import InvalidShapeError, check_temperature, straight_through
 from opselect_envs.naming import nearest
 
 __all__ = [
@@ -63,9 +63,8 @@ def _surrogate(surrogate: Surrogate, x: Tensor, temperature: Any) -> Tensor:
     return SURROGATES[surrogate](x, temperature)
 
 
-def _check_temperature(temperature: Any, dtype: Any) -> Tensor:
-    if isinstance(temperature, int | float) and not temperature > 0.0:
-        raise ValueError(f"temperature must be > 0, got {temperature!r}")
+def _temperature(temperature: Any, dtype: Any) -> Tensor:
+    check_temperature(temperature)
     return tf.cast(temperature, dtype)
 
 
@@ -120,7 +119,7 @@ def mask(
         raise ValueError(
             f"hardness must be in [0, 1], got {hardness!r}; the nearest valid value is {round(hardness > 1)}"
         )
-    temperature = _check_temperature(temperature, x.dtype)
+    temperature = _temperature(temperature, x.dtype)
     soft = _surrogate(surrogate, over, temperature)
     if not soft.shape.is_compatible_with(over.shape):
         raise InvalidSurrogateError(f"surrogate must keep the shape {over.shape}, but returned {soft.shape}")
@@ -128,13 +127,13 @@ def mask(
     if isinstance(hardness, int | float) and hardness == 1.0:
         return hard
     share = tf.cast(hardness, x.dtype)
-    return share * hard + (1.0 - share) * tf.sigmoid(over / temperature)
+    return share * hard + (1.0 - share) * soft_mask(x, threshold, temperature)
 
 
 def soft_mask(x: Any, threshold: Any = 0.0, temperature: Any = 1.0) -> Tensor:
     """The soft mask ``sigmoid((x - threshold) / temperature)``, with its own gradient; [...] like x."""
     x = _floating("x", x)
-    return tf.sigmoid((x - tf.cast(threshold, x.dtype)) / _check_temperature(temperature, x.dtype))
+    return tf.sigmoid((x - tf.cast(threshold, x.dtype)) / _temperature(temperature, x.dtype))
 
 
 class MaskGap(NamedTuple):
@@ -188,7 +187,7 @@ def with_surrogate_gradient(
     def stepped(x: Any) -> Tensor:
         x = _floating("x", x)
         hard = tf.cast(tf.stop_gradient(fn(x)), x.dtype)
-        soft = tf.cast(_surrogate(surrogate, x, _check_temperature(temperature, x.dtype)), x.dtype)
+        soft = tf.cast(_surrogate(surrogate, x, _temperature(temperature, x.dtype)), x.dtype)
         if not soft.shape.is_compatible_with(hard.shape):
             raise InvalidSurrogateError(f"surrogate returned shape {soft.shape}, but fn returned {hard.shape}")
         return straight_through(hard, soft)
@@ -211,5 +210,5 @@ def one_hot_argmax(logits: Any, surrogate: Surrogate = "softmax", temperature: A
     hard = tf.one_hot(
         tf.argmax(tf.where(missing, tf.zeros_like(logits), logits), -1), logits.shape[-1], dtype=logits.dtype
     )
-    soft = _surrogate(surrogate, logits, _check_temperature(temperature, logits.dtype))
+    soft = _surrogate(surrogate, logits, _temperature(temperature, logits.dtype))
     return tf.where(missing, tf.constant(float("nan"), logits.dtype), straight_through(hard, soft))

@@ -40,6 +40,7 @@ __all__ = [
     "atan2",
     "atanh",
     "cbrt",
+    "check_temperature",
     "cosh",
     "divide",
     "entmax15",
@@ -122,7 +123,7 @@ def where(
     if given is not None and len(given) != len(arrays):
         raise ValueError(f"stand_in must be one number or one per operand ({len(arrays)}), got {stand_in!r}")
 
-    def evaluate(branch: Any, selected: Tensor, name: str) -> Any:
+    def result_of(branch: Any, selected: Tensor, name: str) -> Any:
         if isinstance(branch, str | Operation):
             if not arrays:
                 raise ValueError(f"{name} is an operation, so operands must be given")
@@ -135,7 +136,7 @@ def where(
         pairs = zip(arrays, found, strict=True)
         return branch(*(tf.where(selected, v, tf.stop_gradient(tf.cast(s, v.dtype))) for v, s in pairs))
 
-    results = [evaluate(on_true, condition, "on_true"), evaluate(on_false, ~condition, "on_false")]
+    results = [result_of(on_true, condition, "on_true"), result_of(on_false, ~condition, "on_false")]
     first, second = _same_dtype(results)
     for name, result in (("on_true", first), ("on_false", second)):
         _check_broadcast(name, result, condition)
@@ -186,7 +187,7 @@ def _stand_ins(selected: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
         largest = tf.reduce_max(tf.where(usable, v, lowest))
         selected = selected & (v == largest)
         found.append(tf.where(largest > lowest, largest, _default(v, i)))
-    return [tf.stop_gradient(s) for s in found]
+    return found
 
 
 def _default(operand: Tensor, index: int) -> Tensor:
@@ -227,12 +228,10 @@ def _stand_in_rows(selected: Tensor, operands: Sequence[Tensor]) -> list[Tensor]
         if v.shape.num_elements() == 0:
             found.append(_default(v, i))
         elif v.shape.is_fully_defined():
-            found.append(tf.where(tf.reduce_any(flat), row_of(tf.stop_gradient(v)), _default(v, i)))
+            found.append(tf.where(tf.reduce_any(flat), row_of(v), _default(v, i)))
         else:  # an empty batch has no row to take
-            some = functools.partial(row_of, tf.stop_gradient(v))
-            found.append(
-                tf.cond(tf.reduce_any(flat), some, lambda v=v, i=i: tf.fill([1] * v.shape.rank, _default(v, i)))
-            )
+            none = functools.partial(tf.fill, [1] * v.shape.rank, _default(v, i))
+            found.append(tf.cond(tf.reduce_any(flat), functools.partial(row_of, v), none))
     return found
 
 
@@ -704,7 +703,17 @@ def _entmax15(shifted: Tensor, axis: int) -> Tensor:
     return tf.square(tf.nn.relu(z - threshold(z)))
 
 
-# --- a value and another one's gradient -------------------------------------------------------------------------------
+# --- what masks and estimators share -------------------------------------------------------------------------------
+
+
+def check_temperature(temperature: Any, name: str = "temperature") -> None:
+    """A number must be positive; a tensor (a schedule's value in a compiled loop) is taken as it is.
+
+    Raises:
+        ValueError: names the value.
+    """
+    if isinstance(temperature, int | float) and not temperature > 0.0:
+        raise ValueError(f"{name} must be > 0, got {temperature!r}")
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:

@@ -85,6 +85,15 @@ def test_no_tensorflow_behind(module):
     assert done.stdout.strip() == "[]"
 
 
+def test_every_guarded_function_is_a_name_of_the_package():
+    """`opselect.<name>` lists them without importing TensorFlow, so the list stands twice."""
+    import opselect
+    from opselect import numerics
+
+    shared = {"InvalidShapeError", "check_temperature", "straight_through"}
+    assert set(opselect._HOMES["numerics"]) == set(numerics.__all__) - shared
+
+
 def test_help_starts_without_tensorflow():
     code = (
         "import sys; sys.argv = ['opselect', '--help']\n"

@@ -180,10 +180,14 @@ def categorical(logits: Tensor) -> Any:
     return tfp.distributions.Categorical(logits=logits)
 
 
+def as_finite(logits: Tensor) -> Tensor:
+    """Logits in float32 of the same probabilities: -inf, as a mask is in float16, becomes -1e9."""
+    return tf.maximum(tf.cast(logits, tf.float32), -1e9)
+
+
 def log_probabilities(logits: Tensor) -> Tensor:
-    """The log-probabilities [..., K] float32 of the operations; finite for masked ones, also in float16."""
-    # In float16 a mask of -1e9 is -inf, which would turn 0 * log p into NaN.
-    return tf.nn.log_softmax(tf.maximum(tf.cast(logits, tf.float32), -1e9))
+    """The log-probabilities [..., K] float32 of the operations; finite, so that 0 * log p is 0 for masked ones."""
+    return tf.nn.log_softmax(as_finite(logits))
 
 
 def log_prob(proposal: Proposal) -> Tensor:

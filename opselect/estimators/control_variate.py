@@ -16,6 +16,7 @@ from typing import Any
 from opselect._tensorflow import tf
 from opselect.estimators.base import (
     Proposal,
+    as_finite,
     check_logits,
     check_losses,
     log_prob,
@@ -23,8 +24,8 @@ from opselect.estimators.base import (
     no_state,
 )
 from opselect.estimators.enumeration import check_at_once
-from opselect.estimators.relaxation import check_temperature
 from opselect.namespace import shape_of, xp
+from opselect.numerics import check_temperature
 from opselect.random import as_seed, gumbel, uniform
 
 __all__ = ["REBAR", "RELAX", "given_choice"]
@@ -163,7 +164,7 @@ class RELAX:
             rows = tf.reduce_sum(tf.square(estimate), [-2, -1])
             size = tf.reduce_mean(rows, -1) if rows.shape.rank else rows  # [R], of independent replicas
         slopes = of_parameters.gradient(size, parameters)
-        logits = tf.maximum(tf.cast(proposal.logits, tf.float32), -1e9)  # less itself it is 0, also where -inf
+        logits = as_finite(proposal.logits)  # less itself it is 0
         change = tf.stop_gradient(estimate) * (logits - tf.stop_gradient(logits))
         state = tf.nest.map_structure(tf.stop_gradient, self._adam(slopes, state))
         return losses[0] + tf.reduce_sum(change, [-2, -1]), state

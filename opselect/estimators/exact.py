@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from opselect._tensorflow import tf
 from opselect.estimators.base import Proposal, check_logits, check_losses, log_prob, no_state
+from opselect.estimators.enumeration import joint_vertices
 from opselect.namespace import shape_of
 
 __all__ = ["Exact"]
@@ -56,10 +54,8 @@ class Exact:
         outcomes = self.evaluations(k, d)
         past = logits.shape[0] if decision else 1
         self.evaluations(past * outcomes, 1)
-        codes = np.array(list(itertools.product(range(k), repeat=d)), np.int32)
-        vertices = np.eye(k, dtype=np.float32)[codes]  # [K**D, D, K]
         batch = shape_of(logits)[1:-2] if decision else shape_of(logits)[:-2]
-        vertices = vertices.reshape([1, outcomes] + [1] * len(batch) + [d, k])
+        vertices = joint_vertices(k, d).reshape([1, outcomes] + [1] * len(batch) + [d, k])
         weights = tf.broadcast_to(tf.constant(vertices), [past, outcomes, *batch, d, k])
         return Proposal(tf.reshape(weights, [past * outcomes, *batch, d, k]), logits, enumerated=True)
 

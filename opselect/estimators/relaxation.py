@@ -5,27 +5,19 @@ They optimise another objective than the one that is wanted, so always look at t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from opselect._tensorflow import tf
 from opselect.estimators.base import Proposal, check_logits, check_samples, mean_loss, no_state, one_per_sample
 from opselect.namespace import shape_of
+from opselect.numerics import check_temperature
 from opselect.random import gumbel
 
-__all__ = ["GumbelSoftmax", "SoftMixture", "check_temperature", "gumbel_softmax"]
+__all__ = ["GumbelSoftmax", "SoftMixture", "gumbel_softmax", "propose_mixture"]
 
 Tensor = Any
-
-
-def check_temperature(temperature: Any, name: str = "temperature") -> None:
-    """A number must be positive; a tensor (a schedule's value in a compiled loop) is taken as it is.
-
-    Raises:
-        ValueError: names the value.
-    """
-    if isinstance(temperature, int | float) and not temperature > 0.0:
-        raise ValueError(f"{name} must be > 0, got {temperature!r}")
 
 
 def gumbel_softmax(logits: Tensor, temperature: Any, seed: Tensor, samples: int, decision: int) -> Tensor:
@@ -35,6 +27,15 @@ def gumbel_softmax(logits: Tensor, temperature: Any, seed: Tensor, samples: int,
     shape = shape_of(logits) if decision else [samples, *shape_of(logits)]
     noise = gumbel(seed, shape, axis=1 if seed.shape.rank == 2 else 0)
     return tf.nn.softmax((logits + noise) / temperature)
+
+
+def propose_mixture(
+    projection: Callable[[Tensor], Tensor], temperature: Any, logits: Tensor, seed: Tensor, decision: int
+) -> Proposal:
+    """Proposes the weights that a projection onto the simplex makes of ``logits / temperature``, in float32."""
+    check_logits(logits, seed, decision)
+    weights = projection(tf.cast(logits, tf.float32) / temperature)
+    return Proposal(weights if decision else weights[None], logits)
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,7 @@ class SoftMixture:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes the probabilities themselves."""
-        check_logits(logits, seed, decision)
-        weights = tf.nn.softmax(tf.cast(logits, tf.float32) / self.temperature)
-        return Proposal(weights if decision else weights[None], logits)
+        return propose_mixture(tf.nn.softmax, self.temperature, logits, seed, decision)
 
 
 @dataclass(frozen=True)

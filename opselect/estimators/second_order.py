@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, check_samples, draw_one_hots, mean_loss, no_state, one_per_sample
-from opselect.estimators.straight_through import as_finite, softmax_vjp, with_vjp
+from opselect.estimators.base import (
+    Proposal,
+    as_finite,
+    check_samples,
+    draw_one_hots,
+    mean_loss,
+    no_state,
+    one_per_sample,
+)
+from opselect.estimators.straight_through import softmax_vjp, with_vjp
 from opselect.namespace import shape_of
 
 __all__ = ["MinimumVariance", "ReinMax"]
@@ -50,7 +58,8 @@ class ReinMax:
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes one-hots that carry ReinMax's gradient."""
         hard = draw_one_hots(logits, seed, self.samples, decision)
-        p, tempered = tf.nn.softmax(as_finite(logits)), tf.nn.softmax(as_finite(logits) / self.temperature)
+        constant = as_finite(tf.stop_gradient(logits))
+        p, tempered = tf.nn.softmax(constant), tf.nn.softmax(constant / self.temperature)
 
         def vjp(upstream: Tensor) -> Tensor:
             return 2.0 * softmax_vjp((tempered + hard) / 2.0, upstream) - softmax_vjp(p, upstream) / 2.0
@@ -87,8 +96,8 @@ class MinimumVariance:
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes one-hots that carry the gradient of least variance."""
         hard = draw_one_hots(logits, seed, self.samples, decision)
-        inverse = _inverse_laplacian(as_finite(logits))
-        p = tf.nn.softmax(as_finite(logits))
+        constant = as_finite(tf.stop_gradient(logits))
+        inverse, p = _inverse_laplacian(constant), tf.nn.softmax(constant)
 
         def vjp(upstream: Tensor) -> Tensor:
             chosen = tf.reduce_sum(hard * p, -1, keepdims=True)

@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, check_logits, mean_loss, no_state
-from opselect.estimators.relaxation import SoftMixture, check_temperature
-from opselect.numerics import entmax15, sparsemax
+from opselect.estimators.base import Proposal, mean_loss, no_state
+from opselect.estimators.relaxation import SoftMixture, propose_mixture
+from opselect.numerics import check_temperature, entmax15, sparsemax
 
 __all__ = ["EntmaxMixture", "SparsemaxMixture"]
 
@@ -42,9 +41,7 @@ class SparsemaxMixture:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes the projection of the logits onto the simplex."""
-        check_logits(logits, seed, decision)
-        weights = sparsemax(tf.cast(logits, tf.float32) / self.temperature)
-        return Proposal(weights if decision else weights[None], logits)
+        return propose_mixture(sparsemax, self.temperature, logits, seed, decision)
 
 
 @dataclass(frozen=True)
@@ -71,6 +68,4 @@ class EntmaxMixture:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes the 1.5-entmax of the logits."""
-        check_logits(logits, seed, decision)
-        weights = entmax15(tf.cast(logits, tf.float32) / self.temperature)
-        return Proposal(weights if decision else weights[None], logits)
+        return propose_mixture(entmax15, self.temperature, logits, seed, decision)

@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, check_samples, draw_one_hots, mean_loss, no_state, one_per_sample
-from opselect.estimators.relaxation import check_temperature, gumbel_softmax
-from opselect.namespace import shape_of
-from opselect.numerics import straight_through
+from opselect.estimators.base import (
+    Proposal,
+    as_finite,
+    check_samples,
+    draw_one_hots,
+    log_probabilities,
+    mean_loss,
+    no_state,
+    one_per_sample,
+)
+from opselect.estimators.relaxation import gumbel_softmax
+from opselect.namespace import shape_of, xp
+from opselect.numerics import check_temperature, straight_through
 from opselect.random import substream, uniform
 
 __all__ = [
@@ -19,17 +28,11 @@ __all__ = [
     "GumbelRao",
     "GumbelSoftmaxStraightThrough",
     "StraightThrough",
-    "as_finite",
     "softmax_vjp",
     "with_vjp",
 ]
 
 Tensor = Any
-
-
-def as_finite(logits: Tensor) -> Tensor:
-    """Constant float32 logits of the same probabilities: -inf, as a mask is in float16, becomes -1e9."""
-    return tf.maximum(tf.cast(tf.stop_gradient(logits), tf.float32), -1e9)
 
 
 def softmax_vjp(probabilities: Tensor, upstream: Tensor) -> Tensor:
@@ -142,9 +145,9 @@ class GumbelRao:
         shape = [self.inner, *shape_of(hard)]
         # By exponential races: the winner's time is that of the whole race, the others' come after it.
         time = -tf.math.log(uniform(substream(seed, 0), shape, axis=2 if seed.shape.rank == 2 else 0))
-        log_p = tf.nn.log_softmax(as_finite(logits))
+        log_p = log_probabilities(tf.stop_gradient(logits))
         won = tf.math.log(tf.reduce_sum(hard * time, -1, keepdims=True))
-        others = _log_add(tf.math.log(time) - log_p, won)
+        others = xp.logaddexp(tf.math.log(time) - log_p, won)
         # tf.nn.softmax takes no more than five axes.
         odds = tf.exp(tf.where(hard > 0, 0.0, (won - others) / self.temperature))
         soft = odds / tf.reduce_sum(odds, -1, keepdims=True)
@@ -153,10 +156,6 @@ class GumbelRao:
             return tf.reduce_mean(softmax_vjp(soft, upstream), 0) / self.temperature
 
         return Proposal(with_vjp(hard, logits, vjp), logits)
-
-
-def _log_add(a: Tensor, b: Tensor) -> Tensor:
-    return tf.maximum(a, b) + tf.math.log1p(tf.exp(-tf.abs(a - b)))
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ class GappedStraightThrough:
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes one-hots that carry the gradient of the shifted softmax."""
         hard = draw_one_hots(logits, seed, self.samples, decision)
-        lead = as_finite(logits)
+        lead = as_finite(tf.stop_gradient(logits))
         lead -= tf.reduce_max(lead, -1, keepdims=True)
         soft = tf.nn.softmax(tf.where(hard > 0, 0.0, tf.minimum(lead, -self.gap)) / self.temperature)
         return Proposal(with_vjp(hard, logits, lambda g: softmax_vjp(soft, g) / self.temperature), logits)

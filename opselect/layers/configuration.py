@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from opselect._tensorflow import keras
+from opselect._tensorflow import keras, tf
 from opselect.estimators import ESTIMATORS
 from opselect_envs.operations import OPERATIONS, InvalidOperationError, Operation, as_operation
 
@@ -20,6 +20,9 @@ __all__ = [
     "operands_of",
     "operation_config",
     "operation_from",
+    "scheduled",
+    "value_config",
+    "value_from",
 ]
 
 
@@ -121,3 +124,18 @@ def estimator_from(config: Any) -> Any:
             f"estimator {name!r} is not one of the package; load with custom_objects={{{name!r}: its class}}"
         )
     return own(**parameters)
+
+
+def scheduled(value: Any, step: Any) -> Any:
+    """A number, or what a `keras.optimizers.schedules.LearningRateSchedule` says at a step."""
+    return tf.cast(value(step), tf.float32) if callable(value) else value
+
+
+def value_config(value: Any) -> Any:
+    """A number as it is; a schedule or a registered function as Keras describes it."""
+    return keras.saving.serialize_keras_object(value) if callable(value) else value
+
+
+def value_from(config: Any) -> Any:
+    """The inverse of `value_config`."""
+    return keras.saving.deserialize_keras_object(config) if isinstance(config, dict) else config

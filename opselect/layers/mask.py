@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from opselect._tensorflow import keras, tf
+from opselect.layers.configuration import scheduled, value_config, value_from
 from opselect.masks import mask
 
 __all__ = ["Mask"]
@@ -74,9 +75,7 @@ class Mask(keras.layers.Layer):
     def call(self, inputs: Tensor, scores: Tensor | None = None, training: bool | None = None) -> Tensor:
         """See the class."""
         scores = inputs if scores is None else scores
-        temperature, hardness = (
-            tf.cast(v(self.iterations), tf.float32) if callable(v) else v for v in (self.temperature, self.hardness)
-        )
+        temperature, hardness = (scheduled(v, self.iterations) for v in (self.temperature, self.hardness))
         if training:
             self.iterations.assign_add(1)
         kept = mask(scores, self.threshold, self.surrogate, temperature, hardness=hardness if training else 1.0)
@@ -84,11 +83,10 @@ class Mask(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """For Keras' serialisation."""
-        serialize = keras.saving.serialize_keras_object
         changing = {"surrogate": self.surrogate, "temperature": self.temperature, "hardness": self.hardness}
         return super().get_config() | {
             "threshold": self.start,
-            **{name: serialize(v) if callable(v) else v for name, v in changing.items()},
+            **{name: value_config(v) for name, v in changing.items()},
             "learn_threshold": self.learn_threshold,
             "multiply": self.multiply,
         }
@@ -98,6 +96,5 @@ class Mask(keras.layers.Layer):
         """The inverse of `get_config`."""
         config = dict(config)
         for name in ("surrogate", "temperature", "hardness"):
-            if isinstance(config[name], dict):
-                config[name] = keras.saving.deserialize_keras_object(config[name])
+            config[name] = value_from(config[name])
         return cls(**config)

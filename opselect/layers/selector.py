@@ -30,8 +30,12 @@ from opselect.layers.configuration import (
     operands_of,
     operation_config,
     operation_from,
+    scheduled,
+    value_config,
+    value_from,
 )
 from opselect.namespace import shape_of, xp
+from opselect.numerics import check_temperature
 from opselect.policy import InvalidLogitsError, clip_gradient, mask_logits
 from opselect.random import as_seed, fold_in, substream
 from opselect_envs.operations import InvalidOperationError, Operation, evaluate
@@ -135,8 +139,7 @@ class OperationSelector(keras.layers.Layer):
             raise ValueError(f"per must be 'element' or 'row', got {per!r}")
         if temperature is not None and not hasattr(self.estimator, "temperature"):
             raise ValueError(f"temperature: the estimator {type(self.estimator).__name__} has none")
-        if isinstance(temperature, int | float) and not temperature > 0:
-            raise ValueError(f"temperature must be > 0, got {temperature!r}")
+        check_temperature(temperature)
         if row_clip is not None and not row_clip > 0:
             raise ValueError(f"row_clip must be > 0 or None, got {row_clip!r}")
         self.per, self.row_clip = per, row_clip
@@ -278,10 +281,7 @@ class OperationSelector(keras.layers.Layer):
         if self.temperature is None:
             return self.estimator
         estimator: Any = self.estimator
-        return dataclasses.replace(estimator, temperature=self._scheduled(self.temperature))
-
-    def _scheduled(self, value: Any) -> Any:
-        return tf.cast(value(self.iterations), tf.float32) if callable(value) else value
+        return dataclasses.replace(estimator, temperature=scheduled(self.temperature, self.iterations))
 
     # --- evaluating ---------------------------------------------------------------------------------------------------
 
@@ -316,7 +316,7 @@ class OperationSelector(keras.layers.Layer):
             if callable(self.entropy) or self.entropy:
                 spread = tf.reduce_sum(numerics.softmax_entropy(proposal.logits), -1)  # [N], or [S, N] per past
                 bonus = tf.reduce_mean(tf.reduce_sum(reach * spread, 0) if spread.shape.rank == 2 else spread)
-                self.add_loss(-self._scheduled(self.entropy) * bonus)
+                self.add_loss(-scheduled(self.entropy, self.iterations) * bonus)
         if plan is not None:
             plan.called.add(id(self))
         if self.estimator.needs_relaxation:
@@ -446,15 +446,14 @@ class OperationSelector(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """For Keras' serialisation. An own `Operation` is stored by name: load with `custom_objects={name: it}`."""
-        serialize = keras.saving.serialize_keras_object
         return super().get_config() | {
             "operations": [operation_config(operation) for operation in self.operations],
             "estimator": estimator_config(self.estimator),
             "per": self.per,
             "hidden": list(self.widths),
             "activation": keras.activations.serialize(self.activation),
-            "entropy": serialize(self.entropy) if callable(self.entropy) else self.entropy,
-            "temperature": serialize(self.temperature) if callable(self.temperature) else self.temperature,
+            "entropy": value_config(self.entropy),
+            "temperature": value_config(self.temperature),
             "row_clip": self.row_clip,
             "output_shape": None if self.row_shape is None else list(self.row_shape),
             "seed": self.seed,
@@ -468,8 +467,7 @@ class OperationSelector(keras.layers.Layer):
         config["operations"] = [operation_from(c) for c in config["operations"]]
         config["estimator"] = estimator_from(config["estimator"])
         for name in ("entropy", "temperature"):
-            if isinstance(config[name], dict):
-                config[name] = keras.saving.deserialize_keras_object(config[name])
+            config[name] = value_from(config[name])
         return cls(**config)
 
 

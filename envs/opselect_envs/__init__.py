@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gymnasium
 
-from opselect_envs.operations import OPERATIONS, InvalidOperationError, Operation, check_operation
+from opselect_envs.challenges import CHALLENGES
+from opselect_envs.operations import FAMILIES, OPERATIONS, Family, InvalidOperationError, Operation, check_operation
 from opselect_envs.scalar_op import OpSelectEnv, OpSelectVectorEnv
 from opselect_envs.tasks import TASKS, InvalidTaskError, Task
 
 __all__ = [
+    "CHALLENGES",
+    "FAMILIES",
     "OPERATIONS",
     "TASKS",
+    "Family",
     "InvalidOperationError",
     "InvalidTaskError",
     "OpSelectEnv",
@@ -20,10 +24,12 @@ __all__ = [
     "check_operation",
 ]
 
-for _name in TASKS:
-    if f"opselect/{_name}-v0" not in gymnasium.registry:  # not twice when the module is reloaded
+_IDS = {f"opselect/{name}-v0": name for name in TASKS}
+_IDS |= {challenge.id: challenge.name for challenge in CHALLENGES.values()}
+for _id, _name in _IDS.items():
+    if _id not in gymnasium.registry:  # not twice when the module is reloaded
         gymnasium.register(
-            id=f"opselect/{_name}-v0",
+            id=_id,
             entry_point="opselect_envs.scalar_op:OpSelectEnv",
             vector_entry_point="opselect_envs.scalar_op:OpSelectVectorEnv",
             kwargs={"task": _name},

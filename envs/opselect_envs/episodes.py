@@ -6,27 +6,13 @@ T decisions.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opselect_envs.naming import nearest
-from opselect_envs.tasks import (
-    OPTIMAL_REGRET,
-    InvalidTaskError,
-    Options,
-    State,
-    Task,
-    as_task,
-    best_reward,
-    observe,
-    one_hot,
-    options,
-    reward,
-    start,
-    step,
-)
+from opselect_envs.dynamics import Options, State, observe, one_hot, options, reward, start, step
+from opselect_envs.references import best_reward
+from opselect_envs.tasks import OPTIMAL_REGRET, Task
 
 __all__ = [
     "REGRET_PATHS",
@@ -34,17 +20,16 @@ __all__ = [
     "action_mask",
     "advance",
     "begin",
+    "data_of",
     "merge",
     "observations",
     "report",
     "take",
-    "task_with",
 ]
 
 Data = dict[str, Any]
 REGRET_PATHS = 1000
 """A chain whose remaining decisions after the first have more paths than this reports its whole regret at its end."""
-_REGRET_BLOCK = 1_000_000  # paths held in memory at a time
 
 
 class Episodes(NamedTuple):
@@ -60,32 +45,29 @@ class Episodes(NamedTuple):
     """[B] float64: the highest noise-free reward that could still be reached."""
 
 
-def task_with(task: str | Task, parameters: dict[str, Any]) -> Task:
-    """A standard task, or the one given, with some parameters replaced.
+def begin(task: Task, data: Data, uniforms: np.ndarray, episode: np.ndarray | None = None) -> Episodes:
+    """Starts episodes from uniform draws [B, task.uniforms] float32 in [0, 1).
 
-    Raises:
-        InvalidTaskError: an unknown parameter (the nearest is suggested), one the kind of task fixes, or a bad value.
+    Where the task's rule shifts, `episode` [B] says how many came before in each row, and `data` (of `data_of`) holds
+    what is different after the shift.
     """
-    base = as_task(task)
-    known = [f.name for f in fields(Task) if f.init and f.name != "goal"]
-    if base.horizon == 1:
-        known.remove("horizon")
-    for name, value in parameters.items():
-        if name not in known:
-            near = nearest(name, known)
-            raise InvalidTaskError(
-                f"unknown parameter {name}={value!r}; did you mean {near!r}? Known: {', '.join(known)}"
-            )
-    if base.rule is None and parameters.get("rule") is not None:
-        parameters = {"regions": Task.regions, **parameters}  # a task without a rule counts one region
-    return replace(base, **parameters) if parameters else base
-
-
-def begin(task: Task, data: Data, uniforms: np.ndarray) -> Episodes:
-    """Starts episodes from uniform draws [B, task.uniforms] float32 in [0, 1)."""
+    if "later" in data and episode is not None:
+        late = np.flatnonzero(episode >= task.shift_after)
+        if len(late) == len(episode):
+            return begin(task, data["later"], uniforms)
+        begun = begin(task, data, uniforms)
+        return merge(begun, late, begin(task, data["later"], uniforms[late])) if len(late) else begun
     state, choices = start(np, task, data, uniforms)
     rows = len(state.value)
-    return Episodes(state, choices, np.zeros(rows, np.int64), np.ones(rows))  # every target can be reached
+    # Every target can be reached, unless it is blended.
+    best = best_reward(task, data, state, task.horizon).astype(np.float64) if task.blend else np.ones(rows)
+    return Episodes(state, choices, np.zeros(rows, np.int64), best)
+
+
+def data_of(task: Task) -> Data:
+    """`Task.data`, with that of the task after its shift as ``"later"``."""
+    shifts = task.rule_after is not None
+    return task.data() | ({"later": task.at(task.shift_after).data()} if shifts else {})
 
 
 def advance(
@@ -95,13 +77,13 @@ def advance(
 
     Args:
         task: what is posed.
-        data: `task.data()`.
+        data: `data_of(task)`.
         episodes: B episodes, none of them over.
         actions: [B] integers below K.
 
     Returns:
         ``(episodes, terminated [B] bool, reward [B] float32, regret [B] float64)``; the reward is noise-free, and 0
-        before the end. The regrets of an episode sum to 1, the oracle's reward, minus its own.
+        before the end. The regrets of an episode sum to the oracle's reward minus its own.
     """
     state = step(np, episodes.choices, episodes.state, one_hot(actions, len(task.ops)))
     decision = episodes.decision + 1
@@ -117,19 +99,9 @@ def advance(
             remaining = np.where(terminated, 0, task.horizon - decision)
             for left in np.unique(remaining[~terminated]):
                 rows = np.flatnonzero(remaining == left)
-                best[rows] = _best(task, data, State(*(a[rows] for a in state)), int(left))
+                best[rows] = best_reward(task, data, State(*(a[rows] for a in state)), int(left))
     regret = np.maximum(episodes.best - best, 0.0)
     return Episodes(state, choices, decision, best), terminated, clean, regret
-
-
-def _best(task: Task, data: Data, state: State, left: int) -> np.ndarray:
-    """`best_reward` [B], a block of rows at a time."""
-    block = max(1, _REGRET_BLOCK // len(task.ops) ** left)
-    parts = [
-        best_reward(task, data, State(*(a[i : i + block] for a in state)), left)
-        for i in range(0, len(state.value), block)
-    ]
-    return np.concatenate(parts)
 
 
 def observations(task: Task, data: Data, *batches: Episodes) -> list[np.ndarray]:

@@ -11,8 +11,10 @@ derivatives are finite. Float32 denormals count as zero, because TensorFlow flus
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,17 +25,23 @@ from opselect_envs.naming import nearest
 
 __all__ = [
     "BINARY",
+    "FAMILIES",
     "OPERATIONS",
     "UNARY",
+    "Bound",
+    "Family",
     "InvalidOperationError",
     "Operation",
     "as_operation",
     "as_operations",
+    "catalogued",
     "check_operation",
     "evaluate",
+    "evaluate_together",
     "first_point",
     "probe_points",
     "probes",
+    "together",
 ]
 
 Array = Any
@@ -79,7 +87,7 @@ class Operation:
         return self.symbol.format("x", "y")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        if OPERATIONS.get(self.name) is self:  # by name: formulas are lambdas, which pickle refuses
+        if catalogued(self.name) is self:  # by name: formulas are lambdas, which pickle refuses
             return as_operation, (self.name,)
         return super().__reduce_ex__(protocol)
 
@@ -236,7 +244,162 @@ UNARY: tuple[str, ...] = tuple(name for name, operation in OPERATIONS.items() if
 BINARY: tuple[str, ...] = tuple(name for name, operation in OPERATIONS.items() if operation.arity == 2)
 
 
+# --- families ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A function of a family with its parameters filled in: `Operation.apply` and `.domain` of the family's members."""
+
+    function: Callable[..., Array]
+    parameters: tuple[float, ...]
+
+    def __call__(self, xp: Any, x: Array) -> Array:
+        """``function(xp, x, *parameters)``."""
+        return self.function(xp, x, *self.parameters)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Unary operations that differ in parameters alone, such as ``shift(0.5)``; many are evaluated in one go.
+
+    Attributes:
+        name: the plain name, such as ``"shift"``.
+        parameters: their names.
+        apply: ``apply(xp, x, *parameters) -> array``; the parameters are numbers, or NumPy arrays that broadcast to x.
+        domain: ``domain(xp, x, *parameters) -> bool array``, as of `Operation`.
+        symbol: how a member prints, with ``{0}`` for the operand and the parameters by name.
+        anchor: inside the domain of every member.
+        largest: the largest size of a parameter.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    apply: Callable[..., Array]
+    domain: Callable[..., Array]
+    symbol: str
+    anchor: float = 0.0
+    largest: float = 1e6
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(self.parameters)})"
+
+    def __call__(self, *parameters: float) -> Operation:
+        """The member with these parameters, which are taken as float32.
+
+        Raises:
+            InvalidOperationError: not as many as there must be, or one that is out of range.
+        """
+        values = tuple(float(np.float32(p)) for p in parameters)
+        if len(values) != len(self.parameters):
+            raise InvalidOperationError(f"{self} takes {len(self.parameters)} parameter(s), got {parameters}")
+        for name, value in zip(self.parameters, values, strict=True):
+            if not abs(value) <= self.largest:
+                raise InvalidOperationError(
+                    f"{self}: {name} must be in [{-self.largest:g}, {self.largest:g}], got {value!r}"
+                )
+        return _member(self, values)
+
+
+def _bounded(xp: Any, x: Array, *_: Array) -> Array:
+    return xp.abs(x) <= 1e30
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("shift", ("c",), lambda xp, x, c: x + c, _bounded, "{0}+({c})"),
+        Family("scale", ("c",), lambda xp, x, c: x * c, _bounded, "{c}*{0}"),
+        Family("affine", ("a", "b"), lambda xp, x, a, b: x * a + b, _bounded, "{a}*{0}+({b})"),
+        Family(
+            "wave",
+            ("f",),
+            lambda xp, x, f: xp.sin(x * f),
+            lambda xp, x, f: xp.abs(x) <= 6e4 / np.maximum(np.abs(f), 1.0),  # where a float32 still resolves the period
+            "sin({f}*{0})",
+            largest=1e4,
+        ),
+    )
+}
+
+
+@functools.lru_cache(maxsize=8192)
+def _member(family: Family, parameters: tuple[float, ...]) -> Operation:
+    shown = [str(np.float32(p)).removesuffix(".0") for p in parameters]
+    named = dict(zip(family.parameters, shown, strict=True))
+    return Operation(
+        name=f"{family.name}({','.join(shown)})",
+        arity=1,
+        apply=Bound(family.apply, parameters),
+        domain=Bound(family.domain, parameters),
+        anchor=family.anchor,
+        symbol=family.symbol.format("{0}", **named),
+    )
+
+
+def together(operations: Sequence[Operation]) -> tuple[tuple[Operation, ...], ...]:
+    """Splits operations into runs that `evaluate_together` takes: neighbours of one family, or one operation alone."""
+
+    def formula(operation: Operation) -> Any:
+        apply, domain = operation.apply, operation.domain
+        if isinstance(apply, Bound) and isinstance(domain, Bound):
+            return apply.function, domain.function, operation.anchor, operation.fill
+        return operation.name
+
+    return tuple(tuple(run) for _, run in itertools.groupby(operations, formula))
+
+
+def evaluate_together(xp: Any, operations: Sequence[Operation], x: Array) -> tuple[Array, Array]:
+    """`evaluate` for n members of one family at once.
+
+    Args:
+        xp: NumPy or `opselect.namespace.xp`.
+        operations: the members, one of the runs of `together`.
+        x: [...].
+
+    Returns:
+        ``(values, defined)``: [n, ...] for NumPy, which is fast along memory, and [..., n] otherwise.
+    """
+    apply, domain = operations[0].apply, operations[0].domain
+    assert isinstance(apply, Bound) and isinstance(domain, Bound)
+    parameters = np.array([op.apply.parameters for op in operations], np.float32).T  # pyright: ignore[reportFunctionMemberAccess]
+    if xp is np:
+        parameters = parameters.astype(x.dtype).reshape(*parameters.shape, *[1] * np.ndim(x))
+        wide = np.broadcast_to(x, (len(operations), *np.shape(x)))
+    else:
+        wide = x[..., None] + xp.zeros_like(x[..., None]) * parameters[0]
+    joint = Operation(
+        operations[0].name,
+        1,
+        lambda xp, x: apply.function(xp, x, *parameters),
+        lambda xp, x: domain.function(xp, x, *parameters),
+        operations[0].anchor,
+        "",
+        operations[0].fill,
+    )
+    return evaluate(xp, joint, wide)
+
+
 # --- looking up and checking ------------------------------------------------------------------------------------------
+
+_CALL = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*")
+
+
+def catalogued(name: str) -> Operation | None:
+    """The catalogue's operation or the family's member of that name, such as ``"log"`` or ``"shift(0.5)"``, or None.
+
+    Raises:
+        InvalidOperationError: a family's name with parameters that it does not take.
+    """
+    call = _CALL.fullmatch(name)
+    if call is None or call[1] not in FAMILIES:
+        return OPERATIONS.get(name)
+    family = FAMILIES[call[1]]
+    try:
+        values = [float(part) for part in call[2].split(",")]
+    except ValueError:
+        raise InvalidOperationError(f"{family} takes numbers, got {name!r}") from None
+    return family(*values)
 
 
 def as_operation(operation: str | Operation) -> Operation:
@@ -246,19 +409,21 @@ def as_operation(operation: str | Operation) -> Operation:
         InvalidOperationError: the name is unknown (the nearest known name is suggested), or the operation is wrong.
     """
     if isinstance(operation, Operation):
-        if operation.name in OPERATIONS and OPERATIONS[operation.name] is not operation:
+        known = catalogued(operation.name)
+        if known is None:
+            check_operation(operation)
+        elif known is not operation:
             raise InvalidOperationError(
                 f"operation {operation.name!r}: the catalogue has that name; give yours another"
             )
-        if operation.name not in OPERATIONS:
-            check_operation(operation)
         return operation
-    if operation not in OPERATIONS:
-        near = nearest(operation, OPERATIONS)
+    known = catalogued(operation) if isinstance(operation, str) else None
+    if known is None:
+        names = [*OPERATIONS, *map(str, FAMILIES.values())]
         raise InvalidOperationError(
-            f"unknown operation {operation!r}; did you mean {near!r}? Known: {', '.join(OPERATIONS)}"
+            f"unknown operation {operation!r}; did you mean {nearest(operation, names)!r}? Known: {', '.join(names)}"
         )
-    return OPERATIONS[operation]
+    return known
 
 
 def as_operations(operations: Iterable[str | Operation], *, arity: int | None = None) -> tuple[Operation, ...]:
@@ -273,8 +438,8 @@ def as_operations(operations: Iterable[str | Operation], *, arity: int | None = 
     names = [operation.name for operation in found]
     if len(found) < 2:
         raise InvalidOperationError(f"operations must hold at least 2 operations to choose from, got {names}")
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in collections.Counter(names).items():
+        if count > 1:
             raise InvalidOperationError(f"operations holds {name!r} more than once: {names}")
     for operation in found:
         if arity is not None and operation.arity != arity:

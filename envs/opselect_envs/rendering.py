@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opselect_envs.tasks import Task, options
+from opselect_envs.dynamics import options
+from opselect_envs.tasks import Task
 
 __all__ = ["HEIGHT", "WIDTH", "Trail", "ansi", "rgb_array"]
 

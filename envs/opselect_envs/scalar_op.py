@@ -16,10 +16,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from opselect_envs import rendering
-from opselect_envs.episodes import Episodes, action_mask, advance, begin, merge, observations, report, take, task_with
+from opselect_envs.dynamics import noisy_reward
+from opselect_envs.episodes import Episodes, action_mask, advance, begin, data_of, merge, observations, report, take
+from opselect_envs.lookup import task_with
 from opselect_envs.naming import nearest
 from opselect_envs.streams import Streams
-from opselect_envs.tasks import Task, noisy_reward
+from opselect_envs.tasks import Task
 
 __all__ = ["OpSelectEnv", "OpSelectVectorEnv"]
 
@@ -55,10 +57,11 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
     its end.
 
     Args:
-        task: the name of a standard task, or a `Task`.
+        task: the name of a standard task or of a challenge of the suite, or a `Task`.
         render_mode: ``"ansi"``, ``"rgb_array"`` or None.
         **parameters: what differs from that task: operations, low, high, regions, rule, reward, reward_noise,
-            tolerance, value_limit, frequencies, mask_actions and, for chains, horizon; see `Task`.
+            tolerance, value_limit, frequencies, mask_actions, blend, distractors, rule_after, shift_after and, for
+            chains, horizon; see `Task`.
 
     Raises:
         InvalidTaskError: an unknown or bad parameter.
@@ -70,15 +73,19 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
         self.task = task_with(task, parameters)
         self.render_mode = _check_render_mode(render_mode)
         self.observation_space, self.action_space = _spaces(self.task)
-        self._data = self.task.data()
+        self._data = data_of(self.task)
         self._episodes: Episodes | None = None
+        self._count = np.zeros(1, np.int64)  # episodes begun since it was seeded
         self._over = np.ones(1, bool)
         self._trail: rendering.Trail | None = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Info]:
         """Starts an episode; returns the observation and ``info``. No options are known; they are ignored."""
         super().reset(seed=seed)
-        self._episodes = begin(self.task, self._data, self._draw(self.task.uniforms))
+        if seed is not None:
+            self._count[:] = 0
+        self._episodes = begin(self.task, self._data, self._draw(self.task.uniforms), self._count)
+        self._count += 1
         self._over = np.zeros(1, bool)
         state = self._episodes.state
         self._trail = rendering.Trail([float(state.value[0])], float(state.target[0]))
@@ -116,7 +123,8 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
         """The episode so far: a string, an image [H, W, 3] uint8, or None without a render mode."""
         if self.render_mode is None:
             return None
-        return (rendering.ansi if self.render_mode == "ansi" else rendering.rgb_array)(self.task, self._trail)
+        now = self.task.at(int(self._count[0]) - 1)
+        return (rendering.ansi if self.render_mode == "ansi" else rendering.rgb_array)(now, self._trail)
 
     def _draw(self, count: int) -> np.ndarray:
         return self.np_random.random((1, count), dtype=np.float32)
@@ -146,7 +154,7 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     one float32 array [B, observation_size] and not an object array of B arrays.
 
     Args:
-        task: the name of a standard task, or a `Task`.
+        task: the name of a standard task or of a challenge of the suite, or a `Task`.
         num_envs: B.
         render_mode: ``"ansi"``, ``"rgb_array"`` or None.
         autoreset_mode: what happens to rows that are over. SAME_STEP by default: with NEXT_STEP every second step of a
@@ -180,7 +188,8 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._limit = np.inf if max_episode_steps in (None, -1) else max_episode_steps
         if not self._limit >= 1:
             raise ValueError(f"max_episode_steps must be at least 1, or None for no limit, got {max_episode_steps!r}")
-        self._data = self.task.data()
+        self._data = data_of(self.task)
+        self._count = np.zeros(self.num_envs, np.int64)  # episodes begun in each row since it was seeded
         self._streams = Streams(self.num_envs, max(self.task.uniforms, _NOISE_DRAWS))
         self._episodes: Episodes | None = None
         self._terminated = np.zeros(self.num_envs, bool)
@@ -221,7 +230,9 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             seeds = [None if s is None else int(s) for s in seed]
             if len(seeds) != self.num_envs:
                 raise ValueError(f"seed must hold num_envs={self.num_envs} seeds, got {len(seeds)}")
-        self._streams.seed(seeds, np.arange(self.num_envs) if rows is None else rows)
+        every = np.arange(self.num_envs) if rows is None else rows
+        self._streams.seed(seeds, every)
+        self._count[[row for row in every.tolist() if seeds[row] is not None]] = 0
         self._begin(rows)
         fresh = np.ones(self.num_envs, bool) if mask is None else mask
         return observations(self.task, self._data, self._running)[0], _masked(self._report(), fresh)
@@ -285,12 +296,15 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if self.render_mode is None:
             return None
         draw = rendering.ansi if self.render_mode == "ansi" else rendering.rgb_array
-        return tuple(draw(self.task, self._trails.get(row)) for row in range(self.num_envs))
+        now = (self.task.at(int(count) - 1) for count in self._count)
+        return tuple(draw(task, self._trails.get(row)) for row, task in enumerate(now))
 
     # --- the rows [R] of the following are indices, or None for all ---------------------------------------------------
 
     def _begin(self, rows: np.ndarray | None) -> None:
-        part = begin(self.task, self._data, self._streams.draw(self.task.uniforms, rows))
+        where = slice(None) if rows is None else rows
+        part = begin(self.task, self._data, self._streams.draw(self.task.uniforms, rows), self._count[where])
+        self._count[where] += 1
         if rows is None or self._episodes is None:
             self._episodes = part
             self._terminated, self._over = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)

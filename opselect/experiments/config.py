@@ -12,7 +12,7 @@ import numpy as np
 
 from opselect.experiments.results import config_hash
 from opselect.learners import LEARNERS, Learner
-from opselect_envs.operations import OPERATIONS
+from opselect_envs.operations import catalogued
 from opselect_envs.tasks import TASKS, Task
 
 __all__ = ["HEADLINE", "PRESETS", "Preset", "RunConfig", "cells"]
@@ -98,7 +98,7 @@ class RunConfig:
 def _own_operations(task: Task) -> dict[str, str]:
     """What tells a user's operations apart when their names do not: a digest of their formulas' code."""
     digests = {}
-    for op in (op for op in task.ops if op.name not in OPERATIONS):
+    for op in (op for op in task.ops if catalogued(op.name) is None):
         parts = [op.anchor, op.fill]
         for function in (op.apply, op.domain):
             code = getattr(function, "__code__", None)

@@ -20,18 +20,9 @@ from opselect.experiments.results import (
     write_atomically,
 )
 from opselect.learners.loop import Loop, loop_for
-from opselect_envs.tasks import (
-    State,
-    Task,
-    best_reward,
-    branches,
-    can_enumerate,
-    observe,
-    one_hot,
-    options,
-    reward,
-    step,
-)
+from opselect_envs.dynamics import State, branches, observe, one_hot, options, reward, step
+from opselect_envs.references import best_reward, can_enumerate
+from opselect_envs.tasks import Task
 
 __all__ = ["Progress", "play", "prepare", "run"]
 
@@ -116,13 +107,17 @@ def _train(
     config: RunConfig, settings: dict[str, Any], loop: Loop, folder: pathlib.Path, progress: Progress
 ) -> RunResult:
     """Trains to the end from the checkpoint, if there is one, and saves the policy and the result."""
-    task, seeds = config.task, config.seeds
+    seeds, shift = config.seeds, config.task.shift_after
     compiling = loop.warm(config.held_out)
     began = time.perf_counter() - compiling  # wherever and whenever it was compiled, this run needed it
     identity = config_hash(settings)
     done, records, spent = _resume(loop, folder, seeds, identity)
     while done < config.steps:
         count = min(config.chunk, config.steps - done)
+        if done < shift:
+            count = min(count, shift - done)
+        # A step is one episode of each row, so the rule shifts after as many steps. What was trained last is judged.
+        task = config.task.at(done)
         loop.run(task, seeds, done, count, config.steps)
         done += count
         judged = loop.evaluate(task, seeds, done, config.steps, config.held_out)
@@ -139,7 +134,7 @@ def _train(
         task=config.name,
         learner=config.learner.name,
         config=settings,
-        operations=list(task.names),
+        operations=list(config.task.names),
         seeds=list(seeds),
         step=np.array([r[0] for r in records]),
         evaluations=np.array([r[0] * config.evaluations_per_step for r in records]),
@@ -155,12 +150,13 @@ def _train(
 
 
 def _picture(config: RunConfig, loop: Loop) -> Picture:
-    start = config.task.held_out(config.held_out)
+    task = config.task.at(config.steps - 1)
+    start = task.held_out(config.held_out)
 
     def first_seed(observations: np.ndarray) -> np.ndarray:
         return loop.logits(np.broadcast_to(observations, (len(config.seeds), *observations.shape)))[0]
 
-    choice, rewards, right = play(config.task, first_seed, start)
+    choice, rewards, right = play(task, first_seed, start)
     return Picture(x=start.value, target=start.target, choice=choice, right=right, reward=rewards)
 
 

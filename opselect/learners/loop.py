@@ -21,8 +21,10 @@ from opselect.learners.rollout import Greedy, rollout
 from opselect.namespace import check_gradient, xp
 from opselect.policy import StackedDense, build_network, network_output, replica
 from opselect.random import fold_in, substream, uniform
-from opselect_envs.operations import OPERATIONS
-from opselect_envs.tasks import OPTIMAL_REGRET, State, Task, noisy_reward, reset
+from opselect_envs.dynamics import State, noisy_reward, reset
+from opselect_envs.operations import catalogued
+from opselect_envs.references import best_reward
+from opselect_envs.tasks import OPTIMAL_REGRET, Task
 
 __all__ = ["Evaluation", "Loop", "TrainingDivergedError", "loop_for"]
 
@@ -58,7 +60,7 @@ class Loop:
 
     def __init__(self, task: Task, learner: Learner, replicas: int, chunk: int, xla: bool = True) -> None:
         for op in task.ops:
-            if OPERATIONS.get(op.name) is not op:  # the catalogue's are tested
+            if catalogued(op.name) is None:  # the catalogue's are tested
                 check_gradient(op)
         self.task, self.learner, self.replicas, self.chunk = task, learner, replicas, chunk
         make = functools.partial(
@@ -167,9 +169,11 @@ class Loop:
         """Judges the present policy on the task's `rows` held-out episodes, without reward noise."""
         schedule = self.learner.temperature
         temperature = 1.0 if schedule is None else schedule.values(max(0, step - 1), 1, total)[0]
-        start = State(*(np.broadcast_to(a, (self.replicas, rows)) for a in task.held_out(rows)))
+        start = task.held_out(rows)
+        best = best_reward(task, task.data(), start, task.horizon) if task.blend else np.ones(rows, np.float32)
+        replicated = State(*(tf.constant(np.broadcast_to(a, (self.replicas, rows))) for a in start))
         results = self._evaluate(
-            _tensors(task), _seed_pairs(seeds), State(*map(tf.constant, start)), tf.constant(temperature, tf.float32)
+            _tensors(task), _seed_pairs(seeds), replicated, tf.constant(best), tf.constant(temperature, tf.float32)
         )
         return Evaluation(*(r.numpy() for r in results))
 
@@ -228,12 +232,14 @@ class Loop:
         )
         return total / tf.cast(count, tf.float32)
 
-    def _evaluate_held_out(self, data: Any, seeds: Tensor, start: State, temperature: Tensor) -> tuple[Tensor, ...]:
+    def _evaluate_held_out(
+        self, data: Any, seeds: Tensor, start: State, best: Tensor, temperature: Tensor
+    ) -> tuple[Tensor, ...]:
         policy, critic = self._functions()
         estimator = self._estimator_at(temperature)
         seeds = fold_in(seeds, -1)  # never a training step's stream
         hard = rollout(policy, Greedy(), (), self.task, data, start, seeds).rewards[0]
-        optimal = tf.cast(1.0 - hard <= OPTIMAL_REGRET, tf.float32)
+        optimal = tf.cast(best - hard <= OPTIMAL_REGRET, tf.float32)
         state = tf.nest.map_structure(
             lambda v: tf.zeros(v.shape), self.learner.estimator.init(tf.zeros([*hard.shape, 1, len(self.task.ops)]))
         )

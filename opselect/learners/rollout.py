@@ -12,7 +12,8 @@ from opselect.estimators.base import occupancy
 from opselect.namespace import xp
 from opselect.policy import clip_gradient, mask_logits
 from opselect.random import substream
-from opselect_envs.tasks import Options, State, Task, observe, options, reward, step
+from opselect_envs.dynamics import Options, State, observe, options, reward, step
+from opselect_envs.tasks import Task
 
 __all__ = ["Greedy", "Rollout", "rollout"]
 
@@ -107,5 +108,5 @@ def rollout(
         if past not in (1, trajectories):
             state, choices = _branch(state, choices, trajectories // past)
         state = step(xp, choices, state, proposal.weights[..., 0, :])
-        state = state._replace(target=tf.broadcast_to(state.target, tf.shape(state.value)))
+        state = State(*(tf.broadcast_to(x, tf.shape(state.value)) for x in state))
     return Rollout(reward(xp, task, data, state), proposals, entropy)

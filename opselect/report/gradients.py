@@ -16,6 +16,7 @@ from opselect.report.plots import MARKERS
 
 __all__ = ["gradient_figure", "write_gradients"]
 
+_ROUNDING = 1e-9  # a variance so small beside the largest is rounding
 _LABELS = {"operations": "operations K", "decisions": "decisions D, made at once", "temperature": "temperature"}
 
 
@@ -28,15 +29,16 @@ def write_gradients(out: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def gradient_figure(rows: Sequence[dict[str, Any]]) -> Figure:
-    """Variance against bias on each problem, and variance against what was varied; logarithmic axes."""
+    """Variance against bias on each problem, and both against what was varied; logarithmic axes."""
     names = list(dict.fromkeys(row["estimator"] for row in rows))
     problems = list(dict.fromkeys(row["problem"] for row in rows if row["vary"] is None))
     varied = [what for what in _LABELS if any(row["vary"] == what for row in rows)]
+    curves = [(what, measured) for what in varied for measured in ("variance", "bias")]
     columns = 3
-    panels = len(problems) + len(varied)
-    lines = -(-panels // columns)
-    figure = Figure(figsize=(5 * columns, 4 * lines + 0.5 + 0.25 * (len(names) // 6)), layout="constrained", dpi=120)
-    axes = np.atleast_1d(figure.subplots(lines, columns, squeeze=False)).ravel()
+    panels = len(problems) + len(curves)
+    height = -(-panels // columns)
+    figure = Figure(figsize=(5 * columns, 4 * height + 0.5 + 0.25 * (len(names) // 6)), layout="constrained", dpi=120)
+    axes = np.atleast_1d(figure.subplots(height, columns, squeeze=False)).ravel()
     colours = [f"C{i % 10}" for i in range(len(names))]
     markers = [MARKERS[(i + i // 10) % len(MARKERS)] for i in range(len(names))]
     for ax, problem in zip(axes, problems, strict=False):
@@ -44,13 +46,13 @@ def gradient_figure(rows: Sequence[dict[str, Any]]) -> Figure:
             ax, [row for row in rows if row["problem"] == problem and row["vary"] is None], names, colours, markers
         )
         ax.set(title=problem, xlabel="bias (lighter: below what can be told from 0)", ylabel="variance")
-    for ax, what in zip(axes[len(problems) :], varied, strict=False):
+    for ax, (what, measured) in zip(axes[len(problems) :], curves, strict=False):
         for i, name in enumerate(names):
-            points = [(r["at"], r["variance"]) for r in rows if r["vary"] == what and r["estimator"] == name]
-            points = [(at, variance) for at, variance in points if variance]
+            points = _line([r for r in rows if r["vary"] == what and r["estimator"] == name], measured)
             if points:
                 ax.plot(*zip(*points, strict=True), marker=markers[i], color=colours[i], ms=4, lw=1)
-        ax.set(title=f"variance against {what}", xlabel=_LABELS[what], ylabel="variance", yscale="log")
+        told = measured if measured == "variance" else "bias of those that have one"
+        ax.set(title=f"{told} against {what}", xlabel=_LABELS[what], ylabel=measured, yscale="log")
         ax.set_xscale("linear" if what == "decisions" else "log", **({} if what == "decisions" else {"base": 2}))
     for ax in axes[panels:]:
         ax.set_axis_off()
@@ -62,11 +64,19 @@ def gradient_figure(rows: Sequence[dict[str, Any]]) -> Figure:
     return figure
 
 
+def _line(rows: Sequence[dict[str, Any]], measured: str) -> list[tuple[float, float]]:
+    """What was measured of one estimator, where it is not 0: a logarithmic axis has no place for that."""
+    known = [row for row in rows if row["reason"] is None and row[measured] is not None]
+    if measured == "bias":  # else it would be the sampling error that is drawn
+        return [(row["at"], row["bias"]) for row in known if row["biased"] and row["bias"] > 0]
+    most = max((row["variance"] for row in known), default=0.0)
+    return [(row["at"], row["variance"]) for row in known if row["variance"] > _ROUNDING * most]
+
+
 def _scatter(ax: Any, rows: Sequence[dict[str, Any]], names: list[str], colours: list[str], markers: list[str]) -> None:
     """Variance against bias. A variance of 0 stands at the lower edge."""
     measured = [row for row in rows if row["reason"] is None and row["bias"] is not None]
-    # What is this small beside the others is rounding.
-    least = 1e-9 * max((row["variance"] for row in measured), default=1.0)
+    least = _ROUNDING * max((row["variance"] for row in measured), default=1.0)
     floor = 0.3 * min((row["variance"] for row in measured if row["variance"] > least), default=1.0)
     for row in measured:
         i = names.index(row["estimator"])

@@ -7,9 +7,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from opselect._tensorflow import tf
+from opselect._tensorflow import keras, tf
 from opselect.experiments.results import Picture, RunResult
-from opselect_envs.tasks import TASKS, Task, best_reward, one_hot, options, reward, step
+from opselect_envs.dynamics import branches, one_hot, options, reward, step
+from opselect_envs.references import best_reward
+from opselect_envs.tasks import TASKS, Task
+
+
+@pytest.fixture(autouse=True)
+def repeatable():
+    """Every test sees the same initial weights and the same order of rows, whichever ran before it."""
+    keras.utils.set_random_seed(0)
 
 
 def synthetic_result(
@@ -59,9 +67,7 @@ def _picture(task: Task, rows: int, final: float, rng: np.random.Generator) -> P
     state, ideal, chosen, right = start, start, [], []
     for decision in range(task.horizon):
         ahead = options(np, task, data, ideal.value)
-        target = np.broadcast_to(ideal.target[:, None], ahead.values.shape)
-        children = type(start)(ahead.values, target, ideal.alive[:, None] * ahead.available)
-        right.append(best_reward(task, data, children, task.horizon - decision - 1).argmax(-1))
+        right.append(best_reward(task, data, branches(ideal, ahead), task.horizon - decision - 1).argmax(-1))
         ideal = step(np, ahead, ideal, one_hot(right[-1], k))
         here = options(np, task, data, state.value)
         fallback = (here.available * rng.random(k)).argmax(-1)

@@ -657,7 +657,7 @@ def test_a_selector_of_two_decisions_trains(name, tmp_path):
     model.compile(keras.optimizers.Adam(0.05), "mse")
     x = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
     history = model.fit(x, np.abs(x), batch_size=20, epochs=8, verbose=0).history
-    assert history["hard_loss"][-1] < 0.05
+    assert history["hard_loss"][-1] < 0.2  # 0.94 for uniform choices, 0 for the best
     before = [v.numpy() for v in model.selectors[0].state_variables]
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras").selectors[0]

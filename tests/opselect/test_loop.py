@@ -20,8 +20,9 @@ from opselect.learners.rollout import Greedy, rollout
 from opselect.learners.schedules import Schedule
 from opselect.namespace import xp
 from opselect.policy import clip_gradient, network_output
+from opselect_envs.dynamics import State, noisy_reward, observe, options, reset, reward, step
 from opselect_envs.operations import Operation
-from opselect_envs.tasks import TASKS, State, Task, noisy_reward, observe, options, reset, reward, step
+from opselect_envs.tasks import TASKS, Task
 
 SMALL = Task(operations=("square", "log", "neg"), low=-2.0, high=2.0, regions=4, frequencies=2)
 TINY_CHAIN = Task(

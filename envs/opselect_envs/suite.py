@@ -1,0 +1,111 @@
+"""The capability suite for any agent: its challenges, and the score of a policy or of recorded episodes.
+
+An agent needs neither TensorFlow nor `opselect` for it::
+
+    from opselect_envs.suite import CHALLENGES, score
+    print(score(CHALLENGES["noise-90"].id, lambda observations, masks: my_policy(observations)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opselect_envs.challenges import AXES, CHALLENGES, Axis, Challenge
+from opselect_envs.dynamics import quasi_random
+from opselect_envs.episodes import action_mask, advance, begin, observations
+from opselect_envs.lookup import task_of
+from opselect_envs.tasks import Task
+
+__all__ = ["AXES", "CHALLENGES", "Axis", "Challenge", "Score", "score", "score_rewards"]
+
+Policy = Callable[[np.ndarray, np.ndarray], Any]
+
+
+class Score(NamedTuple):
+    """How an agent does. Scores are normalised: 0 picks uniformly at random, 1 is the oracle."""
+
+    score: float
+    low: float
+    """The lower end of the 95% interval, from the spread of the episodes' rewards."""
+    high: float
+    """Its upper end."""
+    best_fixed: float
+    """The score of always picking the one operation that is best so: what an agent gets without looking."""
+    mean_reward: float
+    episodes: int
+
+
+def score(env_id: str, policy: Policy, episodes: int = 4096) -> Score:
+    """Scores a policy on the fixed, evenly spread episodes that the package's own learners are scored on.
+
+    There is no reward noise in them, and where the rule shifts they follow the rule after the shift.
+
+    Args:
+        env_id: an id of this package, or a task's name.
+        policy: ``policy(observations [N, F] float32, masks [N, K] int8) -> actions [N]``, integers in [0, K). It is
+            called once per decision with all episodes that are not over; a mask is 1 where an operation is available.
+        episodes: how many.
+
+    Raises:
+        InvalidTaskError: there is no such environment.
+        ValueError: the policy's actions have a wrong shape or are out of range.
+    """
+    task = _final(env_id)
+    if isinstance(episodes, bool) or not isinstance(episodes, int) or episodes < 2:
+        raise ValueError(f"episodes must be an integer >= 2, got {episodes!r}; the nearest is 2")
+    data = task.data()
+    under_way = begin(task, data, quasi_random(episodes, task.uniforms).astype(np.float32))
+    rewards, over = np.zeros(episodes), np.zeros(episodes, bool)
+    while not over.all():
+        (seen,) = observations(task, data, under_way)
+        masks = action_mask(under_way, over)
+        actions = np.zeros(episodes, np.int64)
+        actions[~over] = _checked(policy(seen[~over], masks[~over]), int((~over).sum()), len(task.ops))
+        under_way, ended, clean, _ = advance(task, data, under_way, actions)
+        rewards[ended & ~over] = clean[ended & ~over]
+        over |= ended
+    return _score_of(task, rewards, noise=False)
+
+
+def score_rewards(env_id: str, rewards: Sequence[float] | np.ndarray) -> Score:
+    """Scores recorded episodes.
+
+    Args:
+        env_id: the id of the environment that they were recorded in, or a task's name.
+        rewards: [N], each episode's reward (the sum of its steps'), with the environment's noise.
+
+    Raises:
+        InvalidTaskError: there is no such environment.
+        ValueError: fewer than two rewards, or one outside [0, 1].
+    """
+    values = np.asarray(rewards, np.float64)
+    if values.ndim != 1 or len(values) < 2 or not ((values >= 0) & (values <= 1)).all():
+        raise ValueError(f"rewards must be at least 2 numbers in [0, 1], one per episode; got {rewards!r}")
+    return _score_of(_final(env_id), values, noise=True)
+
+
+def _final(env_id: str) -> Task:
+    task = task_of(env_id)
+    return task.at(task.shift_after)
+
+
+def _checked(actions: Any, rows: int, k: int) -> np.ndarray:
+    array = np.asarray(actions)
+    if array.shape != (rows,) or array.dtype.kind not in "iu" or array.min() < 0 or array.max() >= k:
+        told = f"from {array.min()} to {array.max()}" if array.size and array.dtype.kind in "iuf" else ""
+        raise ValueError(
+            f"policy must return {rows} integers in [0, {k - 1}], got {array.dtype} of shape {array.shape} {told}"
+        )
+    return array
+
+
+def _score_of(task: Task, rewards: np.ndarray, noise: bool) -> Score:
+    mean, error = float(rewards.mean()), float(rewards.std(ddof=1) / np.sqrt(len(rewards)))
+    fixed = task.expected_rewards(noise=noise)["best_fixed"]
+    low, middle, high, best_fixed = (
+        float(task.score(r, noise=noise)) for r in (mean - 1.96 * error, mean, mean + 1.96 * error, fixed)
+    )
+    return Score(middle, low, high, best_fixed, mean, len(rewards))

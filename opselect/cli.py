@@ -21,7 +21,14 @@ app = typer.Typer(
     help="Train networks that choose an operation, and see which method really selects the right one.",
 )
 
-_LISTS = ("--tasks", "--learners", "--problem", "--problems", "--estimators")  # options that take several values
+_LISTS = (
+    "--tasks",
+    "--axes",
+    "--learners",
+    "--problem",
+    "--problems",
+    "--estimators",
+)  # options that take several values
 
 
 class Mistake(Exception):
@@ -125,6 +132,69 @@ def compare(
     for problem in problems:
         console.print(f"note: {problem}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"Wrote summary.json, curves.csv and report.html to {out}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def suite(
+    learners: Annotated[
+        list[str] | None, typer.Option(help="Learners by name (see `opselect learners`); default: five, or three.")
+    ] = None,
+    axes: Annotated[list[str] | None, typer.Option(help="Axes of difficulty by name; default: all.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds train side by side.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps, instead of the preset's.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One challenge per axis, three learners; at most three minutes.")
+    ] = False,
+    beside: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option(help="A file of other agents' scores to show beside, see `opselect_envs.suite`; repeatable."),
+    ] = None,
+    out: Annotated[pathlib.Path, typer.Option(help="Where results are kept and continued.")] = pathlib.Path(
+        "runs/suite"
+    ),
+) -> None:
+    """Find out what a learner can't do: the capability suite, one difficulty at a time.
+
+    Prints a table and what it shows, and writes suite.json and suite.html with a radar plot. Run it again to continue
+    what was cut off.
+    """
+    from opselect_envs.challenges import AXES
+
+    _within("--seeds", seeds, most=1000)
+    _within("--steps", steps)
+    chosen = _known("--axes", axes, AXES)
+    _writable(out)
+    from opselect.comparison.suite import AgentFileError, read_agents, summarise_suite
+
+    try:
+        agents = [row for path in beside or () for row in read_agents(path)]
+    except AgentFileError as error:
+        raise Mistake(f"--beside: {error}") from error
+    console = _console()
+    _load_tensorflow(console)
+    from opselect.experiments.machine import versions
+    from opselect.experiments.many import run_all
+    from opselect.experiments.suite import relaxed, suite_cells
+    from opselect.learners import LEARNERS
+    from opselect.report.suite import print_suite, write_suite
+
+    runs, inapplicable = suite_cells(
+        chosen, _known("--learners", learners, LEARNERS), quick=quick, seeds=seeds, steps=steps
+    )
+    try:
+        results, failures = run_all(runs, out / "cells", console)
+    except KeyboardInterrupt:
+        console.print("interrupted; run the same command again to continue")
+        raise
+    reasons = inapplicable | failures
+    kinds = relaxed(list(dict.fromkeys([*(run.learner.name for run in runs), *(learner for _, learner in reasons)])))
+    summary = summarise_suite(results, reasons, kinds, agents)
+    problems = list(failures.values())
+    write_suite(out, summary, shlex.join(["opselect", *sys.argv[1:]]), versions(), problems)
+    print_suite(summary, console)
+    for problem in problems:
+        console.print(f"note: {problem}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Wrote suite.json and suite.html to {out}", highlight=False, soft_wrap=True)
 
 
 @app.command()

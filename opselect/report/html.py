@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -13,15 +12,14 @@ import numpy as np
 
 from opselect.experiments.results import RunResult, write_atomically
 from opselect.report import plots
-from opselect.report.tables import DASH, best_rows, by_task, human, number, seconds
+from opselect.report.page import chips, origin, page, score_cell, scrolled, with_minus_signs
+from opselect.report.tables import DASH, best_rows, by_task, human, seconds
 from opselect.report.verdict import describe, verdict
 
 __all__ = ["render_report", "write_report"]
 
 Row = Mapping[str, Any]
 _ZOOM = 0.8
-_MARKERS = "●■▲◆▼✚✖★◀▶"  # the markers of plots.MARKERS as text
-_MINUS = "\N{MINUS SIGN}"
 _PLANE = (
     "Each dot is a held-out episode: input x across, target y upwards (on an asinh axis: even near 0, logarithmic far"
     " from it)."
@@ -63,7 +61,6 @@ def render_report(
     of_task = {task: [r for r in results if r.task == task] for task in rows}
     runs = {task: some for task, some in of_task.items() if some}
     sections = [
-        _problems(problems),
         '<section><h2>In short</h2><div class="verdicts">',
         *(_verdict(task, some, of_task[task]) for task, some in rows.items()),
         "</div></section>",
@@ -71,37 +68,24 @@ def render_report(
         _curves(runs, styles),
         *(_pictures(task, some, rows[task]) for task, some in runs.items()),
         _configuration(results),
-        _origin(command, versions),
+        origin(command, versions),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f"<title>opselect: which learner selects the right operation</title>\n<style>{_style()}</style>\n</head>\n"
-        "<body>\n<main>\n<header><h1>Which learner selects the right operation?</h1>"
+    intro = (
         "<p>A network must choose one operation out of several. Each learner below trains the same network to choose,"
         " on the same tasks, with another estimate of the gradient that a choice does not have. A <b>score</b> of 0 is"
-        " what choosing uniformly at random earns, 1 what an oracle earns.</p></header>\n"
-        + "\n".join(section for section in sections if section)
-        + "\n</main>\n</body>\n</html>\n"
+        " what choosing uniformly at random earns, 1 what an oracle earns.</p>"
     )
+    return page("Which learner selects the right operation?", intro, sections, problems)
 
 
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def _problems(problems: Sequence[str]) -> str:
-    if not problems:
-        return ""
-    items = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
-    return f'<section class="problems"><h2>What went wrong</h2><ul>{items}</ul></section>'
-
-
 def _verdict(task: str, rows: Sequence[Row], results: Sequence[RunResult]) -> str:
     about = describe(results[0].config.get("task")) if results else ""
     return (
-        f'<article><h3>{escape(task)}</h3><p class="about">{escape(_signs(about))}</p>'
-        f"<p>{escape(_signs(verdict(rows)))}</p></article>"
+        f'<article><h3>{escape(task)}</h3><p class="about">{escape(with_minus_signs(about))}</p>'
+        f"<p>{escape(with_minus_signs(verdict(rows)))}</p></article>"
     )
 
 
@@ -137,9 +121,8 @@ def _table(rows: Mapping[str, Sequence[Row]]) -> str:
     ]
     why = f'<div class="notes"><p>Why there are dashes:</p><ul>{"".join(notes)}</ul></div>' if notes else ""
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Figures"><table class="figures">'
-        f"<thead><tr>{head}</tr></thead>{''.join(body)}</table></div>"
-        f'<p class="notes">Bold: the best hard score of the task. Below each score: its 95% interval.</p>{why}'
+        scrolled(f'<table class="figures"><thead><tr>{head}</tr></thead>{"".join(body)}</table>', "Figures")
+        + f'<p class="notes">Bold: the best hard score of the task. Below each score: its 95% interval.</p>{why}'
     )
 
 
@@ -148,20 +131,15 @@ def _cells(row: Row) -> list[str]:
         return [DASH] * 7 + [str(row["seeds"]) if row["seeds"] else DASH]
     steps = row["steps_to_95"]
     return [
-        _score(row["hard_score"]),
-        _score(row["soft_score"]),
-        _score(row["gap"], sign="+"),
+        score_cell(row["hard_score"]),
+        score_cell(row["soft_score"]),
+        score_cell(row["gap"], sign="+"),
         f"{100 * row['optimal_rate']:.1f}%",
         human(row["evaluations"]),
         "never" if steps is None else f"{steps:,g}" if steps < 1e6 else human(steps),
         seconds(row["seconds"]),
         str(row["seeds"]),
     ]
-
-
-def _score(score: Mapping[str, float], sign: str = "") -> str:
-    value, low, high = (number(score[name], sign).replace("-", _MINUS) for name in ("iqm", "low", "high"))
-    return f"{value}<small>{low} to {high}</small>"
 
 
 def _columns() -> str:
@@ -188,12 +166,6 @@ def _curves(runs: Mapping[str, Sequence[RunResult]], styles: Mapping[str, int]) 
     if not runs:
         return ""
     seen = {result.learner for some in runs.values() for result in some}
-    chips = "".join(
-        f'<li><span style="color: var(--line-{index % 10})">{_MARKERS[index % 10]}\N{VARIATION SELECTOR-15}</span>'
-        f" {escape(name)}</li>"
-        for name, index in styles.items()
-        if name in seen
-    )
     blocks = []
     for task, some in runs.items():
         figures = [_figure(plots.learning_curves(some, styles), "The whole range")]
@@ -202,7 +174,7 @@ def _curves(runs: Mapping[str, Sequence[RunResult]], styles: Mapping[str, int]) 
             figures.append(_figure(close, f"Its upper end: the score axis begins at {_ZOOM}"))
         blocks.append(f'<h3>{escape(task)}</h3><div class="pair">{"".join(figures)}</div>')
     return (
-        f'<section><h2>Learning curves</h2><ul class="legend">{chips}</ul>'
+        f"<section><h2>Learning curves</h2>{chips({name: index for name, index in styles.items() if name in seen})}"
         "<p>Solid: hard score, with a band from the worst seed to the best. Dashed: soft score. Lines are interquartile"
         f" means over seeds. The dotted line is at 0.95.</p>{''.join(blocks)}</section>"
     )
@@ -253,8 +225,8 @@ def _pictures(task: str, results: Sequence[RunResult], rows: Sequence[Row]) -> s
 
 
 def _operation_legend(colours: Mapping[str, str]) -> str:
-    chips = "".join(f'<li><i style="background: {c}"></i> {escape(name)}</li>' for name, c in colours.items())
-    return f'<ul class="legend">{chips}</ul>'
+    items = "".join(f'<li><i style="background: {c}"></i> {escape(name)}</li>' for name, c in colours.items())
+    return f'<ul class="legend">{items}</ul>'
 
 
 def _figure(svg: str, caption: str) -> str:
@@ -314,95 +286,3 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_value, value))
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _origin(command: str, versions: Mapping[str, str]) -> str:
-    lines = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(str(version))}</td></tr>'
-        for name, version in versions.items()
-    )
-    return (
-        f"<section><h2>How to reproduce</h2><pre><code>{escape(command)}</code></pre>"
-        "<p>The same seeds give the same scores on the same machine and versions; seconds vary.</p>"
-        f'<div class="scroll"><table>{lines}</table></div></section>'
-    )
-
-
-def _signs(text: str) -> str:
-    """With a minus sign in front of numbers in place of a hyphen."""
-    return re.sub(r"(?<![\w.-])-(?=\d)", _MINUS, text)
-
-
-# --- style ------------------------------------------------------------------------------------------------------------
-
-
-def _style() -> str:
-    light = "--ink: #1c2128; --muted: #59636e; --grid: #e3e7eb; --paper: #ffffff; --raised: #f5f7f9; --accent: #2f7fc9;"
-    dark = "--ink: #e6e9ed; --muted: #9aa4af; --grid: #2c333b; --paper: #14181d; --raised: #1d2229; --accent: #5aa6ea;"
-    return f"""
-:root {{ color-scheme: light dark; {light} {plots.css_variables(False)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {dark} {plots.css_variables(True)} }} }}
-{_CSS}"""
-
-
-_CSS = """
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 system-ui, -apple-system, "Segoe UI",
-  Roboto, "Helvetica Neue", "Noto Sans", "DejaVu Sans", sans-serif; -webkit-text-size-adjust: 100%; }
-main { max-width: 1120px; margin: 0 auto; padding: 24px 24px 64px; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 16px 0 8px; }
-h2 { font-size: 1.35rem; line-height: 1.3; margin: 48px 0 12px; padding-top: 16px; border-top: 1px solid var(--grid); }
-h3 { font-size: 1.05rem; margin: 28px 0 8px; }
-p { margin: 8px 0; }
-header p, section > p, dl, .notes { max-width: 75ch; }
-.about, .notes, figcaption, .scale { color: var(--muted); font-size: 0.9rem; }
-.notes ul { margin: 4px 0; padding-left: 20px; }
-.verdicts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); gap: 16px; }
-article { background: var(--raised); border-radius: 8px; padding: 14px 18px; overflow-wrap: anywhere; }
-article h3 { margin: 0; }
-.problems { border-left: 4px solid #d45a00; padding-left: 16px; margin-top: 24px; }
-.problems h2 { border: 0; padding: 0; margin: 0 0 8px; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 5px 12px 5px 0; text-align: left; border-bottom: 1px solid var(--grid); vertical-align: top; }
-th { font-weight: 400; }
-.figures { width: 100%; white-space: nowrap; }
-.figures th + td, .figures td, .figures thead th + th { text-align: right; padding: 5px 0 5px 16px; }
-.figures thead th { color: var(--muted); vertical-align: bottom; }
-.figures tbody th[scope=row] { position: sticky; left: 0; background: var(--paper); padding-right: 8px; }
-.figures .task { font-weight: 600; padding-top: 18px; }
-.figures .task span { position: sticky; left: 0; }
-.best th, .best th + td { font-weight: 700; }
-small { display: block; color: var(--muted); font-size: 0.75rem; font-weight: 400; line-height: 1.2; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 6px 18px; font-size: 0.93rem; margin: 8px 0; }
-dt { font-weight: 600; }
-dd { margin: 0; }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 8px 0; padding: 0; }
-.legend { font-size: 0.9rem; }
-.legend span { font-size: 1.05em; }
-.legend i, .scale i { display: inline-block; width: 13px; height: 13px; border-radius: 3px; vertical-align: -1px; }
-.scale i { width: 160px; margin: 0 4px; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 12px 28px; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 200px), 1fr)); gap: 18px 16px; }
-figure { margin: 0; min-width: 0; }
-.grid figcaption { color: var(--ink); line-height: 1.35; overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: auto; }
-svg text { font-family: inherit !important; }
-svg text { font-variant-numeric: tabular-nums; }
-.narrow { display: none; }
-details { border-bottom: 1px solid var(--grid); }
-summary { cursor: pointer; padding: 8px 0; }
-details .scroll { padding: 0 0 12px 18px; }
-pre { background: var(--raised); border-radius: 8px; padding: 12px 16px; overflow-x: auto; }
-code { font: 0.9rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; }
-@media (max-width: 640px) {
-  main { padding: 12px 16px 48px; }
-  h1 { font-size: 1.5rem; }
-  dl { grid-template-columns: 1fr; gap: 0; }
-  dd { margin-bottom: 8px; }
-  .grid { grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px 10px; }
-  .wide { display: none; }
-  .narrow { display: block; }
-}
-@media print { details > .scroll { display: block; } }
-"""

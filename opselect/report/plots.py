@@ -37,6 +37,7 @@ __all__ = [
     "operation_colours",
     "picture_kind",
     "plane_limits",
+    "radar",
     "reward_plane",
 ]
 
@@ -166,6 +167,49 @@ def learning_curves(
     axes.set_ylabel("score", color=_MUTED, fontsize=11)
     names = ", ".join(r.learner for r in results)
     return _svg(figure, f"Score over training steps, from {axes.get_ylim()[0]:.2f} to {top:.2f}, of {names}")
+
+
+# --- the capability suite ---------------------------------------------------------------------------------------------
+
+
+def radar(axes_names: Sequence[str], scores: Mapping[str, Sequence[float | None]], styles: Mapping[str, int]) -> str:
+    """Scores from 0 in the middle to 1 at the rim, an axis of the suite per spoke.
+
+    Args:
+        axes_names: the spokes.
+        scores: learner -> a score per spoke, None where there is none.
+        styles: learner -> index of its colour and marker.
+
+    Returns:
+        An SVG element.
+    """
+    size = 420
+    figure = Figure(figsize=(size / 72, size / 72), dpi=72)
+    FigureCanvasSVG(figure)
+    axes = figure.add_axes((0.16, 0.14, 0.68, 0.72), projection="polar")
+    axes.patch.set_alpha(0)
+    angles = np.linspace(0, 2 * np.pi, len(axes_names), endpoint=False)
+    for name, values in scores.items():
+        index = styles[name] % len(_COLOURS)
+        colour = f"#0102{16 + index:02x}"
+        radii = np.array([np.nan if v is None else v for v in values], float)
+        axes.plot(
+            np.append(angles, angles[0]), np.append(radii, radii[0]), color=colour, linewidth=1.6,
+            marker=MARKERS[index], markersize=5, clip_on=False, zorder=3,
+        )  # fmt: skip
+    axes.set_theta_offset(np.pi / 2)  # type: ignore[attr-defined]
+    axes.set_theta_direction(-1)  # type: ignore[attr-defined]
+    axes.set_ylim(0, 1)
+    axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "0.5", "", "1"], color=_MUTED, fontsize=9)
+    axes.set_xticks(angles, axes_names, color=_INK, fontsize=11)
+    axes.tick_params(pad=6)
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.spines["polar"].set_color(_GRID)
+    told = "; ".join(
+        f"{name}: " + ", ".join(f"{a} {v:.2f}" for a, v in zip(axes_names, values, strict=True) if v is not None)
+        for name, values in scores.items()
+    )
+    return _svg(figure, f"Mean score per axis. {told}")
 
 
 # --- one decision, hidden target: strips along x ----------------------------------------------------------------------

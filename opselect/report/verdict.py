@@ -7,7 +7,7 @@ from typing import Any
 
 from opselect.report.tables import number
 
-__all__ = ["MIN_SEEDS", "describe", "verdict"]
+__all__ = ["MIN_SEEDS", "describe", "listed", "verdict"]
 
 Row = Mapping[str, Any]
 MIN_SEEDS = 5
@@ -33,10 +33,10 @@ def verdict(rows: Sequence[Row]) -> str:
     sentences = [*_best(judged), _gap(judged)]
     weak = [row["learner"] for row in judged if row["hard_score"]["low"] <= 0]
     if weak:
-        sentences.append(f"Not clearly better than uniform random: {_list(weak)}.")
+        sentences.append(f"Not clearly better than uniform random: {listed(weak)}.")
     few = [row["learner"] for row in ran if row["seeds"] < MIN_SEEDS]
     if few:
-        sentences.append(f"Not judged, for fewer than {MIN_SEEDS} seeds: {_list(few)}.")
+        sentences.append(f"Not judged, for fewer than {MIN_SEEDS} seeds: {listed(few)}.")
     return " ".join(sentences)
 
 
@@ -53,7 +53,7 @@ def _best(judged: Sequence[Row]) -> list[str]:
     if len(rivals) == len(others) > 1:
         return [first, "All other intervals overlap it, so these seeds single out no learner."]
     whose = "interval" if len(rivals) == 1 else "intervals"
-    names, verb = _list([row["learner"] for row in rivals]), "overlaps" if len(rivals) == 1 else "overlap"
+    names, verb = listed([row["learner"] for row in rivals]), "overlaps" if len(rivals) == 1 else "overlap"
     same = f"The {whose} of {names} {verb} it, so these seeds do not tell them apart"
     below = len(others) - len(rivals)
     return [first, f"{same}; the other {below} {'lies' if below == 1 else 'lie'} below." if below else f"{same}."]
@@ -76,7 +76,8 @@ def _interval(score: Mapping[str, float]) -> str:
     return f"{value} (95% interval {low} to {high})"
 
 
-def _list(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them: "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -340,6 +340,7 @@ def rows(shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_masked_operations_are_never_drawn_and_nothing_is_nan(name, dtype, in_mode):
@@ -368,6 +369,7 @@ def test_extreme_logits_are_finite(name, in_mode):
     np.testing.assert_allclose(tf.reduce_sum(weights, -1), 1.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_unknown_batch_size(name, mode):
     estimator, logits = ESTIMATORS[name], tf.constant(rows((7, 2, 4)))
@@ -392,6 +394,7 @@ def test_a_replica_trains_as_it_would_alone(name):
         np.testing.assert_allclose(gradient[r], slope[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_decisions_one_after_the_other(name, in_mode):
     """The second decision sees the first one's weights, and its gradient reaches the first logits through them."""

@@ -337,6 +337,7 @@ def agree(samples, wanted, errors=4.0, floor=2e-6):
     assert np.all(np.abs(samples.mean(0) - wanted) < error), (samples.mean(0), wanted, error / errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 @every_variant
 def test_propose_draws_what_was_listed(golden, estimator, jit):
@@ -378,6 +379,7 @@ def control_variates(logits):
 CONTROL_VARIATES = list(control_variates([[0.0, 0.0]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTROL_VARIATES)
 def test_control_variates_leave_the_mean_alone(name):
     for problem in (PROBLEMS[0], PROBLEMS[3], PROBLEMS[5]):
@@ -495,6 +497,7 @@ def relax_after(steps, logits, loss, rows=50, replicas=()):
     return state
 
 
+@pytest.mark.slow
 def test_relax_gets_below_the_best_constant_baseline():
     problem = PROBLEMS[4]
     state = relax_after(1500, [problem["logits"]], objective(problem))
@@ -507,6 +510,7 @@ def test_relax_gets_below_the_best_constant_baseline():
     assert g.var(0).sum() < 0.8 * moments(OptimalReinforce(), scaled, PAIR_LOGITS)[1]
 
 
+@pytest.mark.slow
 def test_relax_keeps_a_control_variate_per_replica():
     logits = np.zeros((1, 2))
     scale = tf.constant([[1.0], [-0.5]])  # replicas with losses of their own
@@ -528,6 +532,7 @@ def test_a_constant_loss_has_no_gradient(name):
     np.testing.assert_allclose(value, 7.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_masked_operations_are_never_drawn(name, dtype, in_mode):

@@ -534,6 +534,7 @@ def test_warns_of_zeros_and_of_relaxations_alone():
 # --- the result, and errors -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rows_print_and_are_plain_data():
     problem = PROBLEMS[0]
     report = gradient_report(golden_objective(problem), problem["logits"], samples=2_000, problem="golden")

@@ -85,6 +85,7 @@ def test_unary_operations_are_finite_everywhere(mode):
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_binary_operations_are_finite_everywhere(mode):
     @settings(max_examples=EXAMPLES[mode], deadline=None)

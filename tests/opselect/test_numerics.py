@@ -238,6 +238,13 @@ PLAIN = {
 }
 
 
+# One compilation per function adds up.
+XLA_IS_SLOW = pytest.mark.parametrize(
+    "mode", ["eager", "graph", pytest.param("xla", marks=pytest.mark.slow)], indirect=True
+)
+
+
+@XLA_IS_SLOW
 @pytest.mark.parametrize("name", PLAIN)
 def test_inside_the_domain_value_and_derivatives_are_tensorflows(derivatives, name):
     plain, *ranges = PLAIN[name]
@@ -267,6 +274,7 @@ def test_finite_everywhere_in_every_dtype(derivatives, name, dtype):
             assert not wrong.any(), [o[wrong][:5] for o in operands]
 
 
+@XLA_IS_SLOW
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_nan_is_passed_on_and_stays_out_of_the_gradient(derivatives, name):
     binary = len(PLAIN[name]) == 3

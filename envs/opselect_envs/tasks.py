@@ -93,7 +93,8 @@ class Task:
     def __post_init__(self) -> None:
         set_ = functools.partial(object.__setattr__, self)
         set_("ops", as_operations(self.operations, arity=1))
-        set_("operations", tuple(self.operations))
+        given = zip(self.operations, self.ops, strict=True)
+        set_("operations", tuple(op.name if isinstance(name, str) else name for name, op in given))
         set_("runs", together(self.ops))
         _require_number("low", self.low)
         _require_number("high", self.high)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import math
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,8 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from opselect_envs import OPERATIONS, InvalidOperationError, Operation, check_operation
-from opselect_envs.operations import BINARY, UNARY, as_operation, as_operations, evaluate, probes
+from opselect_envs import FAMILIES, OPERATIONS, Family, InvalidOperationError, Operation, check_operation
+from opselect_envs.operations import (
+    BINARY,
+    UNARY,
+    as_operation,
+    as_operations,
+    evaluate,
+    evaluate_together,
+    probes,
+    together,
+)
 
 # What each operation is, in plain Python, with ordinary points at which the value is not 0.
 UNARY_FORMULAS = {
@@ -290,3 +300,80 @@ def test_what_a_choice_of_operations_must_be() -> None:
         as_operations(["sin", "cos", "sin"])
     with pytest.raises(InvalidOperationError, match="'add' takes 2 operands where 1 is needed; the nearest fitting"):
         as_operations(["sin", "add"], arity=1)
+
+
+# --- families ---------------------------------------------------------------------------------------------------------
+
+MEMBERS = ["shift(0.5)", "shift(-2)", "scale(3)", "affine(2,-1)", "wave(7.5)", "wave(0.25)"]
+FAMILY_FORMULAS: dict[str, Callable[..., float]] = {
+    "shift": lambda x, c: x + c,
+    "scale": lambda x, c: c * x,
+    "affine": lambda x, a, b: a * x + b,
+    "wave": lambda x, f: math.sin(f * x),
+}
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_members_of_families(name: str) -> None:
+    family, numbers = name[:-1].split("(")
+    parameters = [float(n) for n in numbers.split(",")]
+    points = [-2.0, -0.75, 0.3, 1.5]
+    expected = [FAMILY_FORMULAS[family](x, *parameters) for x in points]
+    operation = as_operation(name)
+    np.testing.assert_allclose(operation(points), expected, rtol=1e-12)
+    assert operation is as_operation(name.replace("(", " ( ")) is FAMILIES[family](*parameters)
+    assert pickle.loads(pickle.dumps(operation)) is operation
+    assert operation.name == name
+    check_operation(operation)
+
+
+def test_every_family_is_tried() -> None:
+    assert set(FAMILY_FORMULAS) == set(FAMILIES) == {name.split("(")[0] for name in MEMBERS}
+
+
+def test_members_print_their_parameters() -> None:
+    assert [str(as_operation(n)) for n in MEMBERS[:4]] == ["x+(0.5)", "x+(-2)", "3*x", "2*x+(-1)"]
+    assert as_operation("shift(1e-5)").name == "shift(1e-05)"
+    assert as_operation(f"shift({1 / 3})").name == "shift(0.33333334)"
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 7), ()])
+def test_members_evaluated_together_are_the_same_to_the_bit(shape: tuple[int, ...]) -> None:
+    operations = as_operations(["shift(0.5)", "shift(-2)", "neg", "wave(7.5)", "wave(1e4)", "shift(3)", "exp"])
+    x = np.random.default_rng(0).uniform(-20, 20, shape).astype(np.float32)
+    runs = together(operations)
+    assert [len(run) for run in runs] == [2, 1, 2, 1, 1]
+    for run in runs[::2][:2]:
+        values, defined = evaluate_together(np, run, x)
+        assert values.shape == (len(run), *shape) and values.dtype == np.float32
+        for row, ok, operation in zip(values, defined, run, strict=True):
+            alone, alone_ok = evaluate(np, operation, x)
+            np.testing.assert_array_equal(row, alone)
+            np.testing.assert_array_equal(ok, alone_ok)
+    assert shape == () or not evaluate_together(np, runs[2], x)[1].all()  # |x| <= 6 for wave(1e4)
+
+
+def test_a_family_of_ones_own() -> None:
+    ramp = Family("ramp", ("k",), lambda xp, x, k: xp.maximum(x * k, 0.0 * x), lambda xp, x, k: xp.abs(x) <= 9, "ramp")
+    two = ramp(2)
+    assert two([3.0, -3.0, 10.0]).tolist() == [6.0, 0.0, 0.0]
+    assert as_operation(two) is two is ramp(2.0)
+    with pytest.raises(InvalidOperationError, match="operation 'shift\\(1\\)': the catalogue has"):
+        as_operation(Family("shift", ("c",), lambda xp, x, c: x, lambda xp, x, c: xp.abs(x) < 1, "{0}")(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shift(a)", r"shift\(c\) takes numbers, got 'shift\(a\)'"),
+        ("shift()", r"shift\(c\) takes numbers, got 'shift\(\)'"),
+        ("affine(1)", r"affine\(a, b\) takes 2 parameter\(s\), got \(1.0,\)"),
+        ("scale(1e7)", r"scale\(c\): c must be in \[-1e\+06, 1e\+06\], got 10000000.0"),
+        ("scale(nan)", r"scale\(c\): c must be in \[-1e\+06, 1e\+06\], got nan"),
+        ("shfit(1)", r"unknown operation 'shfit\(1\)'; did you mean 'shift\(c\)'"),
+        ("shift", r"unknown operation 'shift'; did you mean 'shift\(c\)'"),
+    ],
+)
+def test_members_that_do_not_exist(name: str, message: str) -> None:
+    with pytest.raises(InvalidOperationError, match=message):
+        as_operation(name)

@@ -7,6 +7,7 @@ import itertools
 import math
 import pickle
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from opselect_envs.dynamics import (
     step,
 )
 from opselect_envs.lookup import as_task
-from opselect_envs.references import best_reward, random_reward
+from opselect_envs.references import best_reward, fixed_rewards, random_reward
 from opselect_envs.tasks import OPTIMAL_REGRET
 
 # The operations of the standard tasks in plain Python: (formula, whether x is in the domain).
@@ -520,3 +521,89 @@ def test_the_sampled_random_agent_agrees_with_the_enumerated_one() -> None:
 def test_tasks_that_are_not_well_posed_are_refused(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+# --- distractors, shifts and blends -----------------------------------------------------------------------------------
+
+
+def test_distractors_are_seen_and_mean_nothing() -> None:
+    task = dataclasses.replace(RULED, distractors=3, frequencies=2)
+    plain = dataclasses.replace(RULED, frequencies=2)
+    assert (task.uniforms, plain.uniforms) == (3, 2)
+    assert (task.observation_size, plain.observation_size) == (20, 5)
+    draws = np.random.default_rng(0).random((20_000, 3), np.float32)
+    state = reset(np, task, task.data(), draws)
+    without = reset(np, plain, plain.data(), draws[:, :2])
+    np.testing.assert_array_equal(state.target, without.target)
+    seen = observe(np, task, task.data(), state, 0)
+    np.testing.assert_array_equal(seen[:, :5], observe(np, plain, plain.data(), without, 0))
+    spread = 2 * draws[:, 2].astype(np.float64)
+    for i, factor in enumerate((1, 3, 5)):
+        scaled = (factor * spread) % 2 - 1
+        np.testing.assert_allclose(seen[:, 5 * (i + 1)], scaled, atol=2e-6)
+        np.testing.assert_allclose(seen[:, 5 * (i + 1) + 1], np.sin(np.pi * scaled), atol=2e-5)
+    correlations = np.corrcoef(np.concatenate([seen.T, [state.target]]))
+    assert np.abs(correlations[5:20, [*range(5), 20]]).max() < 0.03  # distractors against what matters
+    assert np.abs(seen).max() <= 1
+
+
+def test_a_rule_that_shifts() -> None:
+    task = Task(
+        ("neg", "square"), low=-1.0, high=1.0, rule=("neg", "square"), rule_after=("square", "neg"), shift_after=5
+    )
+    assert task.at(4) == Task(("neg", "square"), low=-1.0, high=1.0, rule=("neg", "square"))
+    assert task.at(5).rule == ("square", "neg") and task.at(5).rule_after is None
+    assert task.static_key() == task.at(0).static_key() == task.at(9).static_key()
+    assert Task(**task.to_dict()) == task and pickle.loads(pickle.dumps(task)) == task
+    steady = dataclasses.replace(task, rule_after=None, shift_after=0)
+    assert steady.at(10**9) is steady
+
+
+def test_a_blended_target() -> None:
+    task = Task(("neg", "square", "exp"), low=-1.0, high=2.0, rule=("neg", "square", "exp"), blend=0.25)
+    state = reset(np, task, task.data(), np.float32([[0.5 / 3, 0.9], [1.5 / 3, 0.9], [2.5 / 3, 0.9]]))
+    x = [-0.5, 0.5, 1.5]
+    np.testing.assert_allclose(state.value, x, atol=1e-6)
+    expected = [
+        0.75 * 0.5 + 0.25 * 0.25,
+        0.75 * 0.25 + 0.25 * math.exp(0.5),
+        0.75 * math.exp(1.5) + 0.25 * -1.5,  # the last region's neighbour is the first
+    ]
+    np.testing.assert_allclose(state.target, expected, rtol=1e-5)
+
+
+def test_a_blend_with_what_is_not_available_is_none() -> None:
+    task = Task(("neg", "sqrt"), low=-1.0, high=1.2, rule=("neg", "sqrt"), blend=0.5)
+    state = reset(np, task, task.data(), np.float32([[0.5 / 2.2, 0.5], [1.5 / 2.2, 0.5]]))
+    np.testing.assert_allclose(state.target, [0.5, 0.5 * math.sqrt(0.5) + 0.5 * -0.5], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"blend": 1.5}, r"blend must be a number in \[0, 1\], got 1.5; the nearest valid value is 1.0"),
+        ({"distractors": -1}, r"distractors must be an integer in \[0, 256\], got -1; the nearest valid value is 0"),
+        ({"rule_after": ("neg",)}, "rule_after must have as many regions as rule, 4, got 1"),
+        ({"rule_after": -2}, "rule_after must be a seed >= 0, got -2; the nearest valid one is 0"),
+        ({"shift_after": 3}, "shift_after=3 needs a rule_after, but that is None"),
+        (
+            {"rule_after": ("neg", "negg", "neg", "sin")},
+            "names 'negg', which is not among the operations; nearest: 'neg'",
+        ),
+        ({"rule": None, "goal": True, "blend": 0.5}, "blend=0.5 needs a rule, but rule is None"),
+        ({"rule": None, "goal": True, "rule_after": 1}, "rule_after=1 needs a rule"),
+    ],
+)
+def test_bad_shifts_and_blends(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidTaskError, match=message):
+        dataclasses.replace(RULED, **parameters)
+
+
+def test_the_best_fixed_operation() -> None:
+    """Each region's own operation is right in a quarter of the range; the rest by numerical integration."""
+    x = np.linspace(-2, 2, 400_002)[1::2]
+    right = np.select([x < -1, x < 0, x < 1], [-x, x**2, np.sin(x)], np.sqrt(np.abs(x)))
+    rewards = [np.exp(-np.abs(f - right)).mean() for f in (-x, x**2, np.sin(x))]
+    rewards.append(np.where(x > 0, np.exp(-np.abs(np.sqrt(np.abs(x)) - right)), 0).mean())
+    np.testing.assert_allclose(fixed_rewards(RULED, 1 << 16), rewards, atol=5e-4)
+    assert RULED.expected_rewards(1 << 16)["best_fixed"] == pytest.approx(max(rewards), abs=5e-4)

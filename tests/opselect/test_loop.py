@@ -20,6 +20,7 @@ from opselect.learners.rollout import Greedy, rollout
 from opselect.learners.schedules import Schedule
 from opselect.namespace import xp
 from opselect.policy import clip_gradient, network_output
+from opselect_envs.challenges import CHALLENGES
 from opselect_envs.dynamics import State, noisy_reward, observe, options, reset, reward, step
 from opselect_envs.operations import Operation
 from opselect_envs.tasks import TASKS, Task
@@ -40,10 +41,13 @@ def small_loop(replicas=3, task=SMALL, learner=RLOO):
 # --- one definition of the dynamics -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TASKS)
+POSED = TASKS | {name: CHALLENGES[name].task for name in ("operations-64", "blending-40", "distractors-4")}
+
+
+@pytest.mark.parametrize("name", POSED)
 @pytest.mark.parametrize("mode", ["graph", "xla"])
 def test_the_graph_plays_the_same_task_as_numpy(name, mode):
-    task, rng = TASKS[name], np.random.default_rng(3)
+    task, rng = POSED[name], np.random.default_rng(3)
     data = task.data()
     tensors = {k: tf.constant(v) for k, v in data.items()}
     uniforms = rng.random((500, task.uniforms), np.float32)
@@ -65,7 +69,7 @@ def test_the_graph_plays_the_same_task_as_numpy(name, mode):
     wanted = episode(np, data, uniforms, weights, noise)
     run_in_graph = tf.function(lambda *a: episode(xp, tensors, *a), jit_compile=mode == "xla", autograph=False)
     got = run_in_graph(*map(tf.constant, (uniforms, weights, noise)))
-    assert wanted[-2].max() > 0.99
+    assert wanted[-2].max() > 0.6
     assert 0.05 < wanted[-2].mean() < 0.95
     for a, b in zip(wanted, got, strict=True):
         # A chain such as exp(exp(1/x)) magnifies the last bit of its first value.

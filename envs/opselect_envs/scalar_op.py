@@ -17,10 +17,11 @@ from gymnasium.vector.utils import batch_space
 
 from opselect_envs import rendering
 from opselect_envs.dynamics import noisy_reward
-from opselect_envs.episodes import Episodes, action_mask, advance, begin, data_of, merge, observations, report, take
+from opselect_envs.episodes import Episodes, advance, begin, data_of, merge, observations, report, take
+from opselect_envs.forecast import Forecast, forecast, most_rows
 from opselect_envs.lookup import task_with
 from opselect_envs.naming import nearest
-from opselect_envs.streams import Streams
+from opselect_envs.streams import Ahead, Streams
 from opselect_envs.tasks import Task
 
 __all__ = ["OpSelectEnv", "OpSelectVectorEnv"]
@@ -74,22 +75,36 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
         self.render_mode = _check_render_mode(render_mode)
         self.observation_space, self.action_space = _spaces(self.task)
         self._data = data_of(self.task)
-        self._episodes: Episodes | None = None
-        self._count = np.zeros(1, np.int64)  # episodes begun since it was seeded
-        self._over = np.ones(1, bool)
-        self._trail: rendering.Trail | None = None
+        self._ahead: Ahead | None = None
+        self._forecast: Forecast | None = None
+        self._first, self._next = 0, 0  # where in the stream the forecast begins; its row that comes next
+        self._rows = 1  # how many episodes the forecast works out
+        self._stride = self.task.uniforms + (_NOISE_DRAWS if self.task.reward_noise > 0 else 0)
+        self._count = 0  # episodes begun since it was seeded
+        self._row = 0  # of the forecast, the episode's
+        self._episode: Episodes | None = None  # as it is now, unless the forecast holds its end
+        self._mask: np.ndarray | None = None  # [K] int8, once reset
+        self._over = True
+        self._trail: rendering.Trail | None = None  # kept only with a render mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Info]:
         """Starts an episode; returns the observation and ``info``. No options are known; they are ignored."""
         super().reset(seed=seed)
         if seed is not None:
-            self._count[:] = 0
-        self._episodes = begin(self.task, self._data, self._draw(self.task.uniforms), self._count)
+            self._count = 0
+        upcoming = self._upcoming()
+        self._row, self._next = self._next, self._next + 1
+        self._stream.take(self.task.uniforms)
         self._count += 1
-        self._over = np.zeros(1, bool)
-        state = self._episodes.state
-        self._trail = rendering.Trail([float(state.value[0])], float(state.target[0]))
-        return self._observation(self._episodes), _row_of(report(self._episodes, self._over))
+        self._episode, self._over = None, False
+        mask = self._mask = upcoming.masks[self._row].copy()
+        if self.render_mode is not None:
+            value = float(upcoming.episodes.state.value[self._row])
+            self._trail = rendering.Trail([value], upcoming.targets[self._row])
+        return upcoming.observations[self._row].copy(), {
+            "action_mask": mask.copy(),
+            "target": upcoming.targets[self._row],
+        }
 
     def step(self, action: int | np.int64) -> tuple[np.ndarray, float, bool, bool, Info]:
         """Picks an operation.
@@ -98,39 +113,76 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
             InvalidAction: the action is no integer in [0, K).
             ResetNeeded: the episode is over.
         """
-        if self._episodes is None or self._over[0] or self._trail is None:
+        forecast = self._forecast
+        if self._over or forecast is None or self._mask is None:
             raise ResetNeeded("step() was called before reset(), or after the end of an episode; call reset() first")
         pick = self._valid(action)
-        self._episodes, self._over, rewards, regret = advance(
-            self.task, self._data, self._episodes, np.array([pick], np.int64)
-        )
-        over = bool(self._over[0])
-        if over and self.task.reward_noise > 0:
-            rewards = noisy_reward(np, self._data, rewards, self._draw(_NOISE_DRAWS))
-        self._trail.picks.append(pick)
-        self._trail.values.append(float(self._episodes.state.value[0]))
-        self._trail.alive = bool(self._episodes.state.alive[0])
-        info = _row_of(report(self._episodes, self._over, regret))
-        return self._observation(self._episodes), float(rewards[0]), over, False, info
+        ends = forecast.ends
+        if ends is None:
+            return self._decide(forecast, pick)
+        end = self._row * len(self.task.ops) + pick
+        self._over = ends.over[end]
+        reward = self._noisy(ends.rewards[end : end + 1])
+        self._mask = np.ones(len(self.task.ops), np.int8)
+        self._remember(pick, ends.values[end], ends.alive[end])
+        info = {"action_mask": self._mask.copy(), "target": forecast.targets[self._row]}
+        info |= {key: values[end] for key, values in ends.infos.items()}
+        return ends.observations[end].copy(), reward, self._over, False, info
+
+    def _decide(self, forecast: Forecast, pick: int) -> tuple[np.ndarray, float, bool, bool, Info]:
+        """One of several decisions, or one among many operations."""
+        before = self._episode or take(forecast.episodes, np.array([self._row]))
+        after, over, rewards, regret = advance(self.task, self._data, before, np.array([pick], np.int64))
+        self._episode, self._over = after, bool(over[0])
+        reward = self._noisy(rewards)
+        self._remember(pick, float(after.state.value[0]), bool(after.state.alive[0]))
+        info = _row_of(report(after, over, regret))
+        self._mask = info["action_mask"].copy()
+        return observations(self.task, self._data, after)[0][0], reward, self._over, False, info
 
     def action_masks(self) -> np.ndarray:
         """[K] bool: which operations are available now (for MaskablePPO); all of them when the episode is over."""
-        if self._episodes is None:
+        if self._mask is None:
             raise ResetNeeded("action_masks() was called before reset()")
-        return action_mask(self._episodes, self._over)[0].astype(bool)
+        return self._mask.astype(bool)
 
     def render(self) -> Any:
         """The episode so far: a string, an image [H, W, 3] uint8, or None without a render mode."""
         if self.render_mode is None:
             return None
-        now = self.task.at(int(self._count[0]) - 1)
+        now = self.task.at(self._count - 1)
         return (rendering.ansi if self.render_mode == "ansi" else rendering.rgb_array)(now, self._trail)
 
-    def _draw(self, count: int) -> np.ndarray:
-        return self.np_random.random((1, count), dtype=np.float32)
+    @property
+    def _stream(self) -> Ahead:
+        if self._ahead is None or self._ahead.generator is not self.np_random:  # seeded, or replaced
+            self._ahead, self._forecast = Ahead(self.np_random), None
+        return self._ahead
 
-    def _observation(self, episodes: Episodes) -> np.ndarray:
-        return observations(self.task, self._data, episodes)[0][0]
+    def _upcoming(self) -> Forecast:
+        """The forecast whose row `_next` is the episode that begins now."""
+        stream = self._stream
+        if self._forecast is not None and stream.used == self._first + self._next * self._stride:
+            if self._next < self._rows:
+                return self._forecast
+            self._rows = min(4 * self._rows, most_rows(self.task))
+        else:  # seeded, or an episode was abandoned and what it would have drawn was not: that may go on
+            self._rows = max(1, self._rows // 4)
+        draws = stream.upcoming(self._rows * self._stride).reshape(self._rows, self._stride)[:, : self.task.uniforms]
+        self._forecast = forecast(self.task, self._data, draws, self._count)
+        self._first, self._next = stream.used, 0
+        return self._forecast
+
+    def _noisy(self, rewards: np.ndarray) -> float:
+        if self._over and self.task.reward_noise > 0:
+            rewards = noisy_reward(np, self._data, rewards, self._stream.take(_NOISE_DRAWS)[None])
+        return float(rewards[0])
+
+    def _remember(self, pick: int, value: float, alive: bool) -> None:
+        if self._trail is not None:
+            self._trail.picks.append(pick)
+            self._trail.values.append(value)
+            self._trail.alive = alive
 
     def _valid(self, action: Any) -> int:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.utils import seeding
 
-__all__ = ["Streams"]
+__all__ = ["Ahead", "Streams"]
 
 _BLOCK = 512
 _PAD = 16  # keeps the rows' starts off powers of two, which would share cache sets
@@ -76,3 +76,33 @@ class Streams:
         numbers[:left] = numbers[at:]
         self.generators[row].random(out=numbers[left:], dtype=np.float32)
         self._at[row] = 0
+
+
+class Ahead:
+    """One stream of float32 uniforms in [0, 1) that can be looked at before it is used.
+
+    The numbers are those that the generator draws one by one; only the generator itself is ahead.
+    """
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        """Starts at the generator's next number."""
+        self.generator = generator
+        self.used = 0
+        """How many numbers were taken so far."""
+        self._numbers = np.empty(0, np.float32)
+        self._at = 0
+
+    def upcoming(self, count: int) -> np.ndarray:
+        """The next `count` numbers [count], without taking them."""
+        missing = self._at + count - len(self._numbers)
+        if missing > 0:
+            more = self.generator.random(missing, dtype=np.float32)
+            self._numbers, self._at = np.concatenate([self._numbers[self._at :], more]), 0
+        return self._numbers[self._at : self._at + count]
+
+    def take(self, count: int) -> np.ndarray:
+        """The next `count` numbers [count]."""
+        numbers = self.upcoming(count)
+        self._at += count
+        self.used += count
+        return numbers

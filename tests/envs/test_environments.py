@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import opselect_envs
 from opselect_envs import InvalidTaskError, OpSelectEnv, OpSelectVectorEnv, Task, episodes
 from opselect_envs.conformance import check_vector_env
+from opselect_envs.dynamics import observe, reset
 from opselect_envs.streams import Streams
 from opselect_envs.tasks import OPTIMAL_REGRET
 
@@ -202,7 +203,8 @@ def test_a_chain_by_hand() -> None:
     total = []
     for seed in range(60):
         _, info = env.reset(seed=seed)
-        x, target = float(env._episodes.state.value[0]), info["target"]
+        x = -2 + 4 * float(seeding.np_random(seed)[0].random(dtype=np.float32))
+        target = info["target"]
         first, second = seed % 3, seed // 3 % 3
 
         def worth(v: float | None, y: float = target) -> float:
@@ -623,3 +625,50 @@ def test_a_hit_is_green_and_a_miss_red() -> None:
         image = env.render().reshape(-1, 3)
         assert (image == colour).all(-1).sum() > 60
         assert not (image == other).all(-1).any()
+
+
+# --- working ahead ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs"),
+    [
+        ("opselect/ScalarOp-v0", {}),
+        ("opselect/ScalarOp-v0", {"reward_noise": 0.5, "distractors": 2}),
+        ("opselect/ScalarOp-v0", {"rule_after": 3, "shift_after": 9}),
+        ("opselect/OpChain-v0", {"reward_noise": 0.5}),
+        ("opselect-suite/operations-64-v0", {"reward_noise": 0.5}),
+    ],
+)
+def test_an_abandoned_episode_does_not_change_what_follows(env_id: str, kwargs: dict[str, Any]) -> None:
+    """The single environment works episodes out in blocks; its stream is what draws one by one would be."""
+    env = gym.make(env_id, **kwargs).unwrapped
+    task, rng = env.task, np.random.default_rng(0)
+    stream = seeding.np_random(7)[0]
+    observation, info = env.reset(seed=7)
+    noisy = 0
+    for episode in range(60):
+        draws = stream.random((1, task.uniforms), dtype=np.float32)
+        now = task.at(episode)
+        state = reset(np, now, now.data(), draws)
+        np.testing.assert_array_equal(observation, observe(np, now, now.data(), state, 0)[0])
+        assert info["target"] == float(state.target[0])
+        over = rng.random() < 0.3  # left without a step
+        while not over:
+            _, reward, over, _, info = env.step(int(rng.integers(len(task.ops))))
+            if over and task.reward_noise:
+                noise = stream.random(2, dtype=np.float32)
+                if noise[0] < task.reward_noise:
+                    assert reward == float(noise[1])
+                    noisy += 1
+        observation, info = env.reset()
+    assert noisy > 8 or not task.reward_noise
+
+
+def test_a_generator_of_ones_own() -> None:
+    env = gym.make("opselect/ScalarOp-v0").unwrapped
+    env.reset(seed=0)
+    env.np_random = np.random.default_rng(5)
+    expected = -3 + 6 * float(np.random.default_rng(5).random(dtype=np.float32))
+    observation, _ = env.reset()
+    assert observation[0] == pytest.approx(expected / 3, abs=1e-6)

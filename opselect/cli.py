@@ -319,19 +319,23 @@ def learners() -> None:
 
 @app.command()
 def envs() -> None:
-    """List the gymnasium environments."""
-    import gymnasium
+    """List the gymnasium environments, the capability suite's among them."""
     from rich.table import Table
 
-    import opselect_envs  # noqa: F401  (registers them)
+    from opselect_envs.challenges import AXES, CHALLENGES
+    from opselect_envs.tasks import TASKS
 
-    table = Table("make with", "observation", "actions", box=None, header_style="bold")
-    for env_id in gymnasium.registry:
-        if env_id.startswith("opselect/"):
-            env = gymnasium.make(env_id)
-            space: Any = env.action_space
-            table.add_row(f"opselect_envs:{env_id}", str(env.observation_space.shape), f"Discrete({space.n})")
-    _console().print(table)
+    posed = {f"opselect/{name}-v0": (task, "a standard task") for name, task in TASKS.items()}
+    posed |= {c.id: (c.task, f"{c.level} {AXES[c.axis].level}") for c in CHALLENGES.values()}
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("id", no_wrap=True)
+    for heading in ("observation", "actions", "what"):
+        table.add_column(heading)
+    for env_id, (task, what) in posed.items():
+        table.add_row(env_id, f"({task.observation_size},)", f"Discrete({len(task.ops)})", what)
+    console = _console()
+    console.print('Make them as gymnasium.make("opselect_envs:opselect/ScalarOpGoal-v0"):', highlight=False)
+    console.print(table)
 
 
 @app.command()

@@ -52,9 +52,30 @@ def in_a_new_process(*arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("command", ["compare", "train", "tasks", "learners", "envs", "gradients", "doctor"])
+@pytest.mark.parametrize("command", ["compare", "suite", "train", "tasks", "learners", "envs", "gradients", "doctor"])
 def test_every_command_has_help(command, opselect):
     assert "Usage: opselect" in opselect(command, "--help").stdout
+
+
+def test_the_suite_shows_what_learners_cannot_do(opselect, tmp_path):
+    agents = tmp_path / "agents.jsonl"
+    agents.write_text('{"agent": "PPO", "challenge": "basic-4", "score": 0.97, "low": 0.95, "high": 0.98}\n')
+    arguments = (
+        "suite", "--axes", "basic", "blending", "sparse", "--learners", "reinforce-rloo", "soft-mixture", "--quick",
+        "--seeds", "5", "--steps", "40", "--beside", agents, "--out", tmp_path / "suite",
+    )  # fmt: skip
+    done = opselect(*arguments)
+    assert re.search(r"basic-4 +0\.091 +0\.\d+ +0\.\d+ +0\.970", done.stdout)
+    assert re.search(r"sparse-2 +0\.050 +-?0\.\d+ +- ", done.stdout)
+    assert "sparse: nobody passes" in done.stdout
+    told = json.loads((tmp_path / "suite" / "suite.json").read_text())
+    assert {row["learner"] for row in told["axes"]} == {"reinforce-rloo", "soft-mixture", "PPO"}
+    assert (tmp_path / "suite" / "suite.html").stat().st_size > 20_000
+    again = opselect(*arguments)  # nothing is run twice
+    assert again.stdout == done.stdout
+    agents.write_text("{}")
+    assert "line 1: needs" in opselect(*arguments, status=2).stderr
+    assert "did you mean 'noise'" in opselect("suite", "--axes", "nose", status=2).stderr
 
 
 def test_gradients_measures_draws_and_writes(opselect, tmp_path):

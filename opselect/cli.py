@@ -83,7 +83,7 @@ def _console() -> Any:
 def compare(
     tasks: Annotated[list[str] | None, typer.Option(help="Tasks by name (see `opselect tasks`); default: all.")] = None,
     learners: Annotated[
-        list[str] | None, typer.Option(help="Learners by name (see `opselect learners`); default: the headline six.")
+        list[str] | None, typer.Option(help="Learners by name (see `opselect learners`); default: the headline seven.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds train side by side.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps, instead of the preset's.")] = None,

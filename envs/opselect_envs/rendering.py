@@ -162,7 +162,9 @@ def _background(task: Task) -> np.ndarray:
     for k in range(shown):
         row = _legend_row(k)
         image[row : row + 10, _RIGHT + 14 : _RIGHT + 26] = colours[k]
-        _text(image, task.names[k][:10], _RIGHT + 32, row)
+        name = task.names[k]
+        small = len(name) > 11  # what is left of the width
+        _text(image, name[:22], _RIGHT + 32, row + 3 * small, scale=1 if small else 2)
     if shown < len(task.names):
         _text(image, f"+{len(task.names) - shown} more", _RIGHT + 32, _legend_row(shown))
     return image

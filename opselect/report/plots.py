@@ -202,7 +202,8 @@ def radar(axes_names: Sequence[str], scores: Mapping[str, Sequence[float | None]
     axes.set_ylim(0, 1)
     axes.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "0.5", "", "1"], color=_MUTED, fontsize=9)
     axes.set_xticks(angles, axes_names, color=_INK, fontsize=11)
-    axes.tick_params(pad=6)
+    axes.tick_params(axis="x", pad=12)
+    axes.set_rlabel_position(180 / len(axes_names))  # type: ignore[attr-defined]  # between two spokes
     axes.grid(color=_GRID, linewidth=0.8)
     axes.spines["polar"].set_color(_GRID)
     told = "; ".join(

@@ -128,8 +128,6 @@ def test_tensorflow_starts_quietly():
 def test_public_names_exist_and_are_documented(module):
     if module == "opselect_envs.sb3":  # `.ci/consumers` has it
         pytest.importorskip("stable_baselines3", exc_type=ImportError)
-    if module == "opselect_envs.sb3":
-        pytest.importorskip("stable_baselines3")
     loaded = importlib.import_module(module)
     assert loaded.__doc__, f"{module} has no docstring"
     for name in getattr(loaded, "__all__", ()):

@@ -11,7 +11,14 @@ from opselect_envs.challenges import CHALLENGES
 from opselect_envs.naming import nearest
 from opselect_envs.tasks import TASKS, InvalidTaskError, Task
 
-__all__ = ["as_task", "task_of", "task_with"]
+__all__ = ["UnknownParameterError", "as_task", "task_of", "task_with"]
+
+
+class UnknownParameterError(InvalidTaskError, TypeError):
+    """A parameter that tasks do not have; a TypeError too, as of any function that gets an unknown keyword.
+
+    TorchRL's GymEnv passes ``frameskip`` and takes it back when told so in these words.
+    """
 
 
 def as_task(task: str | Task) -> Task:
@@ -62,8 +69,9 @@ def task_with(task: str | Task, parameters: dict[str, Any]) -> Task:
     for name, value in parameters.items():
         if name not in known:
             near = nearest(name, known)
-            raise InvalidTaskError(
+            raise UnknownParameterError(
                 f"unknown parameter {name}={value!r}; did you mean {near!r}? Known: {', '.join(known)}"
+                f" (got an unexpected keyword argument {name!r})"
             )
     if base.rule is None and parameters.get("rule") is not None:
         parameters = {"regions": Task.regions, **parameters}  # a task without a rule counts one region

@@ -19,9 +19,10 @@ from opselect_envs.episodes import action_mask, advance, begin, observations
 from opselect_envs.lookup import task_of
 from opselect_envs.tasks import Task
 
-__all__ = ["AXES", "CHALLENGES", "Axis", "Challenge", "Score", "score", "score_rewards"]
+__all__ = ["AXES", "CHALLENGES", "Axis", "Challenge", "Policy", "Score", "score", "score_rewards"]
 
 Policy = Callable[[np.ndarray, np.ndarray], Any]
+"""Observations [N, F] float32 and masks [N, K] int8 -> actions [N], integers in [0, K)."""
 
 
 class Score(NamedTuple):

@@ -132,6 +132,13 @@ def test_bad_parameters(make: Any, env_id: str, kwargs: dict[str, Any], message:
         make(env_id, **kwargs)
 
 
+def test_an_unknown_parameter_is_a_type_error_too() -> None:
+    """TorchRL's GymEnv tries `frameskip` first, and gives it up for a TypeError in these words."""
+    for make in (gym.make, gym.make_vec):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'frameskip'"):
+            make(IDS[0], frameskip=1)
+
+
 def test_bad_parameters_of_the_shells() -> None:
     with pytest.raises(ValueError, match=r"render_mode must be one of \['ansi', 'rgb_array'\] or None, got 'rgb'"):
         OpSelectEnv(render_mode="rgb")

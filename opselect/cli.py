@@ -113,6 +113,7 @@ def compare(
     from opselect.experiments.config import PRESETS, cells
     from opselect.experiments.machine import versions
     from opselect.experiments.many import run_all
+    from opselect.experiments.watching import Bars
     from opselect.learners import LEARNERS
     from opselect.report import print_table, write_files
 
@@ -121,7 +122,7 @@ def compare(
         task_names, _known("--learners", learners, LEARNERS), preset, seeds=seeds, first_seed=seed, steps=steps
     )
     try:
-        results, failures = run_all(runs, out / "cells", console)
+        results, failures = run_all(runs, out / "cells", Bars(console))
     except KeyboardInterrupt:
         console.print("interrupted; run the same command again to continue")
         raise
@@ -175,6 +176,7 @@ def suite(
     from opselect.experiments.machine import versions
     from opselect.experiments.many import run_all
     from opselect.experiments.suite import relaxed, suite_cells
+    from opselect.experiments.watching import Bars
     from opselect.learners import LEARNERS
     from opselect.report.suite import print_suite, write_suite
 
@@ -182,7 +184,7 @@ def suite(
         chosen, _known("--learners", learners, LEARNERS), quick=quick, seeds=seeds, steps=steps
     )
     try:
-        results, failures = run_all(runs, out / "cells", console)
+        results, failures = run_all(runs, out / "cells", Bars(console))
     except KeyboardInterrupt:
         console.print("interrupted; run the same command again to continue")
         raise
@@ -246,12 +248,13 @@ def _train_task(console: Any, task: str, learner: str, steps: int | None, seed: 
     from opselect.experiments.config import PRESETS, cells
     from opselect.experiments.many import run_all
     from opselect.experiments.run import POLICY
+    from opselect.experiments.watching import Bars
 
     runs, inapplicable = cells([task], [learner], PRESETS["default"], seeds=1, first_seed=seed, steps=steps)
     for reason in inapplicable.values():
         raise Mistake(f"--learner: {learner!r} does not apply to {task}: {reason}")
     with tempfile.TemporaryDirectory() as folder:
-        results, failures = run_all(runs, pathlib.Path(folder), console)
+        results, failures = run_all(runs, pathlib.Path(folder), Bars(console))
         for reason in failures.values():
             raise Mistake(reason)
         if out is not None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import pathlib
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -17,6 +19,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help pages need no rich, which takes longer to load than all the rest
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train networks that choose an operation, and see which method really selects the right one.",
 )
@@ -29,6 +32,10 @@ _LISTS = (
     "--problems",
     "--estimators",
 )  # options that take several values
+
+
+# What the disk says, rather than a mistake of ours.
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 
 
 class Mistake(Exception):
@@ -73,10 +80,75 @@ def _load_tensorflow(console: Any) -> None:
             raise Mistake(str(error)) from error
 
 
-def _console() -> Any:
+def _console(quiet: bool = False) -> Any:
     from rich.console import Console
 
-    return Console()
+    return Console(quiet=quiet)
+
+
+# How a command that takes long is watched.
+_Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but what went wrong.")]
+_JsonLines = Annotated[bool, typer.Option("--json-lines", help="Print a line of JSON for whatever happens, for logs.")]
+_TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write event files to OUT/tensorboard too.")]
+
+
+class _Outcome(NamedTuple):
+    results: Sequence[Any]
+    failures: dict[tuple[str, str], str]
+    problems: list[str]
+    """A sentence for each thing that went wrong."""
+    interrupted: bool
+
+
+def _run(
+    console: Any, runs: Sequence[Any], out: pathlib.Path, quiet: bool, json_lines: bool, tensorboard: bool
+) -> _Outcome:
+    """Runs what is not done yet; Ctrl-C ends it with what is."""
+    from opselect.experiments.many import Interrupted, run_all
+    from opselect.experiments.watching import Bars, Lines, Several, Silent, TensorBoard, Watcher
+
+    shown: Watcher = Lines() if json_lines else Silent() if quiet else Bars(console)
+    watcher = Several([shown, TensorBoard(out / "tensorboard")]) if tensorboard else shown
+    with _noted(console) as notes:
+        try:
+            results, failures = run_all(runs, out / "cells", watcher)
+        except Interrupted as error:
+            return _Outcome(error.results, error.failures, [*error.failures.values(), *notes], True)
+    return _Outcome(results, failures, [*failures.values(), *notes], False)
+
+
+@contextlib.contextmanager
+def _noted(console: Any) -> Iterator[list[str]]:
+    """What the package's log says, shown at once and collected."""
+    import logging
+
+    notes: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            notes.append(record.getMessage())
+            if console.quiet:
+                print(f"note: {notes[-1]}", file=sys.stderr)
+            else:
+                console.print(f"note: {notes[-1]}", highlight=False, markup=False, soft_wrap=True)
+
+    log, handler = logging.getLogger("opselect"), Handler()
+    log.addHandler(handler)
+    try:
+        yield notes
+    finally:
+        log.removeHandler(handler)
+
+
+def _tell_failures(console: Any, outcome: _Outcome) -> None:
+    for reason in outcome.failures.values():
+        console.print(f"note: {reason}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _interrupted(console: Any, done: int, runs: int) -> None:
+    """The last word after Ctrl-C, below the table of what is done."""
+    console.print(f"interrupted: {done} of {runs} runs are done; run the same command again to continue")
+    raise typer.Exit(130)
 
 
 @app.command()
@@ -93,8 +165,11 @@ def compare(
     out: Annotated[pathlib.Path, typer.Option(help="Where results are kept and continued.")] = pathlib.Path(
         "runs/compare"
     ),
+    quiet: _Quiet = False,
+    json_lines: _JsonLines = False,
+    tensorboard: _TensorBoard = False,
 ) -> None:
-    """Train learners on the same tasks and compare which operations they select.
+    """Train learners on the same tasks and compare their choices.
 
     Prints a table and writes summary.json, curves.csv and report.html. Run it again to continue what was cut off; what
     is complete is not run again.
@@ -108,12 +183,11 @@ def compare(
     _within("--seed", seed, least=0)
     task_names = _known("--tasks", tasks, TASKS)
     _writable(out)
-    console = _console()
+    console = _console(quiet or json_lines)
     _load_tensorflow(console)
+    from opselect.comparison import summarise
     from opselect.experiments.config import PRESETS, cells
     from opselect.experiments.machine import versions
-    from opselect.experiments.many import run_all
-    from opselect.experiments.watching import Bars
     from opselect.learners import LEARNERS
     from opselect.report import print_table, write_files
 
@@ -121,17 +195,16 @@ def compare(
     runs, inapplicable = cells(
         task_names, _known("--learners", learners, LEARNERS), preset, seeds=seeds, first_seed=seed, steps=steps
     )
-    try:
-        results, failures = run_all(runs, out / "cells", Bars(console))
-    except KeyboardInterrupt:
-        console.print("interrupted; run the same command again to continue")
-        raise
+    outcome = _run(console, runs, out, quiet, json_lines, tensorboard)
+    if outcome.interrupted:
+        if outcome.results:
+            print_table(summarise(outcome.results), console)
+        _interrupted(console, len(outcome.results), len(runs))
     command = shlex.join(["opselect", *sys.argv[1:]])
-    problems = list(failures.values())
-    summary = write_files(out, results, inapplicable | failures, command, versions(), problems)
+    reasons = inapplicable | outcome.failures
+    summary = write_files(out, outcome.results, reasons, command, versions(), outcome.problems)
     print_table(summary, console)
-    for problem in problems:
-        console.print(f"note: {problem}", highlight=False, markup=False, soft_wrap=True)
+    _tell_failures(console, outcome)
     console.print(f"Wrote summary.json, curves.csv and report.html to {out}", highlight=False, soft_wrap=True)
 
 
@@ -153,8 +226,11 @@ def suite(
     out: Annotated[pathlib.Path, typer.Option(help="Where results are kept and continued.")] = pathlib.Path(
         "runs/suite"
     ),
+    quiet: _Quiet = False,
+    json_lines: _JsonLines = False,
+    tensorboard: _TensorBoard = False,
 ) -> None:
-    """Find out what a learner can't do: the capability suite, one difficulty at a time.
+    """Find out what a learner can't do: the capability suite.
 
     Prints a table and what it shows, and writes suite.json and suite.html with a radar plot. Run it again to continue
     what was cut off.
@@ -171,31 +247,26 @@ def suite(
         agents = [row for path in beside or () for row in read_agents(path)]
     except AgentFileError as error:
         raise Mistake(f"--beside: {error}") from error
-    console = _console()
+    console = _console(quiet or json_lines)
     _load_tensorflow(console)
     from opselect.experiments.machine import versions
-    from opselect.experiments.many import run_all
     from opselect.experiments.suite import relaxed, suite_cells
-    from opselect.experiments.watching import Bars
     from opselect.learners import LEARNERS
     from opselect.report.suite import print_suite, write_suite
 
     runs, inapplicable = suite_cells(
         chosen, _known("--learners", learners, LEARNERS), quick=quick, seeds=seeds, steps=steps
     )
-    try:
-        results, failures = run_all(runs, out / "cells", Bars(console))
-    except KeyboardInterrupt:
-        console.print("interrupted; run the same command again to continue")
-        raise
-    reasons = inapplicable | failures
+    outcome = _run(console, runs, out, quiet, json_lines, tensorboard)
+    reasons = inapplicable | outcome.failures
     kinds = relaxed(list(dict.fromkeys([*(run.learner.name for run in runs), *(learner for _, learner in reasons)])))
-    summary = summarise_suite(results, reasons, kinds, agents)
-    problems = list(failures.values())
-    write_suite(out, summary, shlex.join(["opselect", *sys.argv[1:]]), versions(), problems)
+    summary = summarise_suite(outcome.results, reasons, kinds, agents)
+    if outcome.interrupted:
+        print_suite(summary, console)
+        _interrupted(console, len(outcome.results), len(runs))
+    write_suite(out, summary, shlex.join(["opselect", *sys.argv[1:]]), versions(), outcome.problems)
     print_suite(summary, console)
-    for problem in problems:
-        console.print(f"note: {problem}", highlight=False, markup=False, soft_wrap=True)
+    _tell_failures(console, outcome)
     console.print(f"Wrote suite.json and suite.html to {out}", highlight=False, soft_wrap=True)
 
 
@@ -212,7 +283,7 @@ def train(
     seed: Annotated[int, typer.Option(help="The seed.")] = 0,
     out: Annotated[pathlib.Path | None, typer.Option(help="Save the trained policy as a .keras file.")] = None,
 ) -> None:
-    """Train one learner with one seed, on a task inside the graph or on any gymnasium environment.
+    """Train one learner on a task or on a gymnasium environment.
 
     The last line says how well the greedy policy does: `score` (0 random, 1 oracle) on a task, or `return`, the mean
     over 100 evaluation episodes, on an environment.
@@ -322,7 +393,7 @@ def learners() -> None:
 
 @app.command()
 def envs() -> None:
-    """List the gymnasium environments, the capability suite's among them."""
+    """List the gymnasium environments."""
     from rich.table import Table
 
     from opselect_envs.challenges import AXES, CHALLENGES
@@ -354,7 +425,7 @@ def gradients(
         "runs/gradients"
     ),
 ) -> None:
-    """Measure bias, variance and cost of every gradient estimator on standard problems.
+    """Measure bias, variance and cost of gradient estimators.
 
     Prints a table per problem and which estimator suits it, and writes gradients.json and a picture: variance against
     bias, and against the number of operations and decisions and the temperature.
@@ -395,7 +466,7 @@ def doctor(
         typer.Option("--input", help="A value for each parameter in order, such as '[0.0, -1.0]'; give it repeatedly."),
     ] = None,
 ) -> None:
-    """Find out which operation of a function makes a gradient None, zero, NaN or infinite.
+    """Find out which operation spoils a gradient.
 
     The function is run eagerly, in a tf.function and under XLA. A parameter without --input keeps its default, or else
     is probed at -2, -1, -0.5, 0, 0.5, 1 and 2. Exit status 0: healthy; 1: something is wrong.
@@ -493,3 +564,10 @@ def main() -> None:
     except Mistake as mistake:
         print(f"opselect: {mistake}", file=sys.stderr)
         raise SystemExit(2) from None
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        where = f" {error.filename}" if error.filename else ""
+        print(f"opselect: can't write{where}: {error.strerror}. What was done before is kept;", file=sys.stderr)
+        print("run the same command again to continue.", file=sys.stderr)
+        raise SystemExit(1) from None

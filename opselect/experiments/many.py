@@ -13,9 +13,18 @@ from opselect.experiments.run import prepare, run
 from opselect.experiments.watching import Silent, Watcher
 from opselect.learners.base import TrainingDivergedError
 
-__all__ = ["run_all"]
+__all__ = ["Failures", "Interrupted", "run_all"]
 
 Failures = dict[tuple[str, str], str]
+"""(task, learner) -> why there is no result."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C between runs or in one; says what was done before."""
+
+    def __init__(self, results: Sequence[RunResult], failures: Failures) -> None:
+        super().__init__()
+        self.results, self.failures = list(results), dict(failures)
 
 
 def run_all(
@@ -30,6 +39,9 @@ def run_all(
 
     Returns:
         The results in the order of `runs`, and for each (task, learner) that failed the reason.
+
+    Raises:
+        Interrupted: Ctrl-C; it holds what was finished, and run again this continues.
     """
     watcher = Silent() if watcher is None else watcher
     results: list[RunResult] = []
@@ -56,6 +68,8 @@ def run_all(
             else:
                 results.append(result)
                 watcher.finished(config, result)
+    except KeyboardInterrupt as error:
+        raise Interrupted(results, failures) from error
     finally:
         watcher.close()
         compiler.shutdown(wait=False, cancel_futures=True)  # what is left is not needed

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from opselect.experiments.config import RunConfig
 from opselect.experiments.results import (
@@ -29,6 +32,7 @@ __all__ = ["Progress", "play", "prepare", "run"]
 Progress = Callable[[int, float], None]
 """Called after each chunk with the steps done and the mean hard score over seeds."""
 
+_LOG = logging.getLogger("opselect")
 CHECKPOINT = "checkpoint.npz"
 POLICY = "policy.keras"
 
@@ -78,29 +82,62 @@ def prepare(config: RunConfig) -> Loop:
 def run(config: RunConfig, folder: pathlib.Path, progress: Progress = lambda *_: None) -> RunResult:
     """Runs a configuration in its folder, or returns the result that is there already.
 
-    A checkpoint is written after every chunk. A run that was cut off continues from it and ends as if it had not been:
-    all randomness depends on the seed and the step alone. A damaged file is renamed to ``*.damaged`` and done again.
+    A checkpoint is written after every chunk. A run that was cut off, at whatever moment, continues from it and ends as
+    if it had not been: all randomness depends on the seed and the step alone. A file that is damaged, or belongs to
+    another configuration, is renamed to ``*.damaged``, which the log says, and done again. Of several processes with
+    one folder, one works and the others wait for its result.
 
     Raises:
-        ValueError: the folder holds the result of another configuration.
+        OSError: the disk is full, or the folder can't be written to; what was done before is kept.
         opselect.learners.base.TrainingDivergedError: a loss was not finite.
     """
     settings = config.to_dict()
+    with contextlib.suppress(FileNotFoundError, DamagedFileError):
+        result = RunResult.load(folder)
+        if result.config == settings:
+            return result
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        result = _finished(folder, settings)  # another process may have been at work
+        if result is not None:
+            return result
+        for left in folder.glob(".*.npz.*"):  # by a process that was killed while it wrote
+            left.unlink(missing_ok=True)
+        text = json.dumps(settings, indent=1, sort_keys=True).encode()
+        write_atomically(folder / "config.json", lambda f: f.write(text))
+        loop = prepare(config)
+        with loop.in_use:
+            return _train(config, settings, loop, folder, progress)
+
+
+def _finished(folder: pathlib.Path, settings: dict[str, Any]) -> RunResult | None:
+    """The result that is there already, if it is whole and of this configuration; else it is set aside."""
     try:
         result = RunResult.load(folder)
     except FileNotFoundError:
-        pass
-    except DamagedFileError:
-        _set_aside(folder / RESULT)
-    else:
-        if result.config != settings:
-            raise ValueError(f"{folder} holds the result of another configuration; give this run a folder of its own")
-        return result
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "config.json", lambda f: f.write(json.dumps(settings, indent=1, sort_keys=True).encode()))
-    loop = prepare(config)
-    with loop.in_use:
-        return _train(config, settings, loop, folder, progress)
+        return None
+    except DamagedFileError as error:
+        _set_aside(folder / RESULT, str(error))
+        return None
+    if result.config != settings:
+        _set_aside(folder / RESULT, "it is the result of another configuration")
+        return None
+    return result
+
+
+@contextlib.contextmanager
+def _alone(folder: pathlib.Path) -> Iterator[None]:
+    """Waits until no other process is at work in the folder. The system frees the lock of a process that is killed."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        _LOG.warning("%s: another process is at work there; waiting for it", folder)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _train(
@@ -180,13 +217,19 @@ def _resume(loop: Loop, folder: pathlib.Path, seeds: tuple[int, ...], identity: 
             records = [(int(step[0]), hard, soft, optimal) for step, hard, soft, optimal in zip(*curves, strict=True)]
             done = records[-1][0]
             loop.load(arrays)
-        except Exception:  # cut off, foreign or of another version: all mean starting again
-            _set_aside(path)
+        except Exception as error:  # cut off, foreign or of another version: all mean starting again
+            _set_aside(path, str(error))
         else:
             return done, records, seconds
     loop.restart(seeds)
     return 0, [], 0.0
 
 
-def _set_aside(path: pathlib.Path) -> None:
-    path.replace(path.with_name(path.name + ".damaged"))
+def _set_aside(path: pathlib.Path, why: str) -> None:
+    aside = path.with_name(path.name + ".damaged")
+    number = 1
+    while aside.exists():  # nothing is lost
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged.{number}")
+    path.replace(aside)
+    _LOG.warning("%s can't be used (%s): it is now %s, and the run is done again", path, why, aside.name)

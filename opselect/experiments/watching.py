@@ -1,11 +1,12 @@
-"""Who is told how the runs of an experiment get on: a progress bar, lines of JSON for logs, or nobody."""
+"""Who is told how the runs of an experiment get on: a progress bar, lines of JSON for logs, TensorBoard, or nobody."""
 
 from __future__ import annotations
 
 import json
+import pathlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from rich.text import Text
 from opselect.experiments.config import RunConfig
 from opselect.experiments.results import RunResult
 
-__all__ = ["Bars", "Lines", "Silent", "Watcher"]
+__all__ = ["Bars", "Lines", "Several", "Silent", "TensorBoard", "Watcher"]
 
 
 class Watcher(Protocol):
@@ -125,7 +126,11 @@ class Bars:
             for folder, bar in self._current.items()
         )
         done, total, spent = self._done + under_way, sum(self._work.values()), self._clock() - self._start
-        left = f"about {_duration(spent * (total - done) / done)} left" if done > 0 and spent > 1 else "time left not known yet"
+        left = (
+            f"about {_duration(spent * (total - done) / done)} left"
+            if done > 0 and spent > 1
+            else "time left not known yet"
+        )
         self._bars.update(self._overall, completed=done, note=left)
 
 
@@ -177,6 +182,93 @@ class Lines:
         if config is not None:
             line |= {"task": config.name, "learner": config.learner.name, "seeds": list(config.seeds)}
         self._write(json.dumps(line | more))
+
+
+class TensorBoard:
+    """Scalars by learner and task: the mean hard score as it goes, and at the end what each seed's curves are.
+
+    Args:
+        folder: where the event files go, one folder per run.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._writers: dict[str, Any] = {}
+
+    def planned(self, runs: Sequence[RunConfig]) -> None:
+        """Nothing."""
+
+    def started(self, config: RunConfig) -> None:
+        """Nothing."""
+
+    def progress(self, config: RunConfig, done: int, hard: float) -> None:
+        """``<task>/hard_score`` at the step."""
+        self._write(config, {"hard_score": hard}, done)
+        self._writers[config.folder].flush()
+
+    def finished(self, config: RunConfig, result: RunResult) -> None:
+        """``<task>/hard_score/seed_<n>``, ``soft_score`` and ``optimal`` at every evaluation."""
+        curves = {"hard_score": result.hard, "soft_score": result.soft, "optimal": result.optimal}
+        for point, step in enumerate(result.step.tolist()):
+            values = {f"{n}/seed_{s}": c[r, point] for n, c in curves.items() for r, s in enumerate(result.seeds)}
+            self._write(config, values, step)
+        self._writers.pop(config.folder).close()
+
+    def failed(self, config: RunConfig, reason: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Closes what was not finished."""
+        while self._writers:
+            self._writers.popitem()[1].close()
+
+    def _write(self, config: RunConfig, values: Mapping[str, float], step: int) -> None:
+        from opselect._tensorflow import tf
+
+        if config.folder not in self._writers:
+            self._writers[config.folder] = tf.summary.create_file_writer(
+                str(self._folder / f"{config.learner.name}-{config.name}")
+            )
+        with self._writers[config.folder].as_default():
+            for name, value in values.items():
+                tf.summary.scalar(f"{config.name}/{name}", value, step=step)
+
+
+class Several:
+    """Tells several."""
+
+    def __init__(self, watchers: Sequence[Watcher]) -> None:
+        self.watchers = watchers
+
+    def planned(self, runs: Sequence[RunConfig]) -> None:
+        """Tells all."""
+        for watcher in self.watchers:
+            watcher.planned(runs)
+
+    def started(self, config: RunConfig) -> None:
+        """Tells all."""
+        for watcher in self.watchers:
+            watcher.started(config)
+
+    def progress(self, config: RunConfig, done: int, hard: float) -> None:
+        """Tells all."""
+        for watcher in self.watchers:
+            watcher.progress(config, done, hard)
+
+    def finished(self, config: RunConfig, result: RunResult) -> None:
+        """Tells all."""
+        for watcher in self.watchers:
+            watcher.finished(config, result)
+
+    def failed(self, config: RunConfig, reason: str) -> None:
+        """Tells all."""
+        for watcher in self.watchers:
+            watcher.failed(config, reason)
+
+    def close(self) -> None:
+        """Tells all."""
+        for watcher in self.watchers:
+            watcher.close()
 
 
 def _work(config: RunConfig) -> float:

@@ -11,6 +11,10 @@ from opselect_envs.challenges import CHALLENGES
 
 __all__ = ["SUITE_PRESETS", "relaxed", "suite_cells"]
 
+# Compiling takes longer than the short training gains, and TensorFlow keeps what it compiled, some 50 MB a loop, to the
+# end: with a loop for nearly every pair that is too much. Only where a step works on so many operations it pays.
+_XLA_FROM = 256
+
 SUITE_PRESETS: dict[str, Preset] = {
     "default": Preset(
         ("reinforce", "reinforce-rloo", "soft-mixture", "gumbel-softmax", "gumbel-softmax-st"),
@@ -19,6 +23,7 @@ SUITE_PRESETS: dict[str, Preset] = {
         320,
         "every challenge, five learners, 5 seeds",
         points=8,
+        xla=False,
     ),
     "quick": Preset(
         ("reinforce-rloo", "soft-mixture", "gumbel-softmax"),
@@ -65,7 +70,8 @@ def suite_cells(
             reason = learner.why_not(task)
             if reason is None:
                 numbers = tuple(range(preset.seeds if seeds is None else seeds))
-                runs.append(RunConfig(name, task, learner, numbers, budget, preset.points, xla=preset.xla))
+                xla = len(task.ops) >= _XLA_FROM
+                runs.append(RunConfig(name, task, learner, numbers, budget, preset.points, xla=xla))
             else:
                 inapplicable[name, learner.name] = reason
     return runs, inapplicable

@@ -67,6 +67,10 @@ def task_with(task: str | Task, parameters: dict[str, Any]) -> Task:
     if base.horizon == 1:
         known.remove("horizon")
     for name, value in parameters.items():
+        if name == "goal":
+            raise UnknownParameterError(
+                f"unknown parameter goal={value!r}: the id decides whether the target is shown; ScalarOpGoal shows it"
+            )
         if name not in known:
             near = nearest(name, known)
             raise UnknownParameterError(

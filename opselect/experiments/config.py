@@ -86,7 +86,7 @@ class RunConfig:
         from opselect import __version__
 
         estimator = self.learner.estimator
-        kind = {"class": type(estimator).__name__}
+        kind = {"class": type(estimator).__name__} | _own_code(type(estimator))
         return {
             "version": __version__,
             "name": self.name,
@@ -107,14 +107,28 @@ class RunConfig:
 
 def _own_operations(task: Task) -> dict[str, str]:
     """What tells a user's operations apart when their names do not: a digest of their formulas' code."""
-    digests = {}
-    for op in (op for op in task.ops if catalogued(op.name) is None):
-        parts = [op.anchor, op.fill]
-        for function in (op.apply, op.domain):
-            code = getattr(function, "__code__", None)
-            parts += [type(function).__name__] if code is None else [code.co_code, code.co_consts, code.co_names]
-        digests[op.name] = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
-    return digests
+    own = (op for op in task.ops if catalogued(op.name) is None)
+    return {op.name: _digest([op.apply, op.domain], op.anchor, op.fill) for op in own}
+
+
+def _own_code(estimator: type) -> dict[str, str]:
+    """The same for a user's estimator; the package's own change with its version."""
+    if estimator.__module__.startswith("opselect."):
+        return {}
+    return {"code": _digest([f for f in vars(estimator).values() if callable(f)])}
+
+
+def _digest(functions: Sequence[Any], *more: Any) -> str:
+    parts: list[Any] = list(more)
+    for function in functions:
+        code = getattr(function, "__code__", None)
+        parts += [type(function).__name__] if code is None else [code.co_code, _constants(code), code.co_names]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def _constants(code: Any) -> list[Any]:
+    """A function's constants; of a function inside it the code, as its representation holds an address."""
+    return [[c.co_code, _constants(c), c.co_names] if hasattr(c, "co_code") else c for c in code.co_consts]
 
 
 def _plain(value: Any) -> Any:

@@ -450,3 +450,32 @@ def test_a_configuration_names_its_folder_by_all_that_matters():
 def test_greedy_is_the_argmax():
     logits = tf.constant([[[0.0, 2.0, 1.0]]])
     np.testing.assert_array_equal(Greedy().propose(logits, (), None).weights, [[[[0.0, 1.0, 0.0]]]])
+
+
+def test_a_users_estimator_is_told_apart_by_its_code():
+    """Else a run after a change of the code would return what the old code did."""
+
+    def of(factor):
+        @dataclasses.dataclass(frozen=True)
+        class Mine(type(LEARNERS["reinforce"].estimator)):
+            def surrogate(self, losses, proposals, state):
+                surrogate, state = super().surrogate(losses, proposals, state)
+                return surrogate * factor, state
+
+        return Mine
+
+    def config(estimator):
+        learner = dataclasses.replace(LEARNERS["reinforce"], estimator=estimator)
+        return RunConfig("Small", SMALL, learner, (0,), 10)
+
+    @dataclasses.dataclass(frozen=True)
+    class Other(type(LEARNERS["reinforce"].estimator)):
+        def surrogate(self, losses, proposals, state):
+            surrogate, state = super().surrogate(losses, proposals, state)
+            return surrogate / 2.0, state
+
+    Other.__name__ = "Mine"
+    first, again, other = config(of(2.0)()), config(of(2.0)()), config(Other())
+    assert first.folder == again.folder
+    assert first.folder != other.folder
+    assert "code" not in RunConfig("Small", SMALL, RLOO, (0,), 10).to_dict()["learner"]["estimator"]

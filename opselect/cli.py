@@ -38,6 +38,9 @@ _LISTS = (
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES)
 
 
+_COMPARISON = "summary.json, summary.md, curves.csv and report.html"  # what `compare` and `report` write
+
+
 class Mistake(Exception):
     """Something the user can put right; shown as one line, exit status 2."""
 
@@ -91,6 +94,47 @@ _Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but what we
 _JsonLines = Annotated[bool, typer.Option("--json-lines", help="Print a line of JSON for whatever happens, for logs.")]
 _TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Write event files to OUT/tensorboard too.")]
 
+# Where the runs of a command are run.
+_EngineName = Annotated[
+    str, typer.Option("--engine", help="`local`, or `ray`: spread over a Ray cluster, or this machine's cores.")
+]
+_Address = Annotated[
+    str | None, typer.Option(help="A running Ray cluster, as `host:6379` or `auto`; default: one on this machine.")
+]
+_SeedsPerCell = Annotated[
+    int | None, typer.Option(help="Train so many seeds side by side, in cells of their own; default: all.")
+]
+
+
+def _engine(name: str, address: str | None, seeds_per_cell: int | None = None) -> Any:
+    """What `_run` runs configurations with: a function like `run_all`."""
+    import functools
+
+    _one("--engine", name, ("local", "ray"))
+    _within("--seeds-per-cell", seeds_per_cell, most=1000)
+    if name == "local" and address is not None:
+        raise Mistake(f"--address: {address!r} needs --engine ray")
+    if name == "ray":
+        from opselect.experiments.cluster import ClusterError, check_available
+
+        try:
+            check_available()  # before TensorFlow is waited for
+        except ClusterError as error:
+            raise Mistake(f"--engine ray: {error}") from error
+
+    def engine(*arguments: Any) -> Any:
+        from opselect.experiments.blocks import run_in_blocks
+        from opselect.experiments.cluster import ClusterError, run_on_ray
+        from opselect.experiments.many import run_all
+
+        chosen = functools.partial(run_on_ray, address=address) if name == "ray" else run_all
+        try:
+            return run_in_blocks(*arguments, seeds_per_cell=seeds_per_cell, engine=chosen)
+        except ClusterError as error:
+            raise Mistake(f"--engine ray: {error}") from error
+
+    return engine
+
 
 class _Outcome(NamedTuple):
     results: Sequence[Any]
@@ -101,17 +145,23 @@ class _Outcome(NamedTuple):
 
 
 def _run(
-    console: Any, runs: Sequence[Any], out: pathlib.Path, quiet: bool, json_lines: bool, tensorboard: bool
+    console: Any,
+    runs: Sequence[Any],
+    out: pathlib.Path,
+    quiet: bool,
+    json_lines: bool,
+    tensorboard: bool,
+    engine: Any,
 ) -> _Outcome:
     """Runs what is not done yet; Ctrl-C ends it with what is."""
-    from opselect.experiments.many import Interrupted, run_all
+    from opselect.experiments.many import Interrupted
     from opselect.experiments.watching import Bars, Lines, Several, Silent, TensorBoard, Watcher
 
     shown: Watcher = Lines() if json_lines else Silent() if quiet else Bars(console)
     watcher = Several([shown, TensorBoard(out / "tensorboard")]) if tensorboard else shown
     with _noted(console) as notes:
         try:
-            results, failures = run_all(runs, out / "cells", watcher)
+            results, failures = engine(runs, out / "cells", watcher)
         except Interrupted as error:
             return _Outcome(error.results, error.failures, [*error.failures.values(), *notes], True)
     return _Outcome(results, failures, [*failures.values(), *notes], False)
@@ -168,11 +218,14 @@ def compare(
     quiet: _Quiet = False,
     json_lines: _JsonLines = False,
     tensorboard: _TensorBoard = False,
+    engine: _EngineName = "local",
+    address: _Address = None,
+    seeds_per_cell: _SeedsPerCell = None,
 ) -> None:
     """Train learners on the same tasks and compare their choices.
 
-    Prints a table and writes summary.json, curves.csv and report.html. Run it again to continue what was cut off; what
-    is complete is not run again.
+    Prints tables and a verdict, and writes summary.json, summary.md, curves.csv and report.html. Run it again to
+    continue what was cut off; what is complete is not run again.
     """
     from opselect_envs.tasks import TASKS
 
@@ -183,6 +236,7 @@ def compare(
     _within("--seed", seed, least=0)
     task_names = _known("--tasks", tasks, TASKS)
     _writable(out)
+    chosen_engine = _engine(engine, address, seeds_per_cell)
     console = _console(quiet or json_lines)
     _load_tensorflow(console)
     from opselect.comparison import summarise
@@ -195,7 +249,7 @@ def compare(
     runs, inapplicable = cells(
         task_names, _known("--learners", learners, LEARNERS), preset, seeds=seeds, first_seed=seed, steps=steps
     )
-    outcome = _run(console, runs, out, quiet, json_lines, tensorboard)
+    outcome = _run(console, runs, out, quiet, json_lines, tensorboard, chosen_engine)
     if outcome.interrupted:
         if outcome.results:
             print_table(summarise(outcome.results), console)
@@ -205,7 +259,37 @@ def compare(
     summary = write_files(out, outcome.results, reasons, command, versions(), outcome.problems)
     print_table(summary, console)
     _tell_failures(console, outcome)
-    console.print(f"Wrote summary.json, curves.csv and report.html to {out}", highlight=False, soft_wrap=True)
+    console.print(f"Wrote {_COMPARISON} to {out}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def report(
+    directories: Annotated[
+        list[pathlib.Path], typer.Argument(metavar="DIR", help="What `opselect compare --out DIR` wrote to.")
+    ],
+    out: Annotated[
+        pathlib.Path | None, typer.Option(help="Where the files go; default: DIR, or runs/report for several.")
+    ] = None,
+) -> None:
+    """Write a comparison's files anew from its results, or merge several comparisons.
+
+    Trains nothing and starts no TensorFlow. Results of the same task and learner with other seeds are put together; the
+    report shows a gradients.json that lies in one of the directories. What is damaged or foreign is named and skipped.
+    """
+    from opselect.report import print_table, rebuild
+
+    if out is None:
+        out = directories[0] if len(directories) == 1 else pathlib.Path("runs/report")
+    _writable(out)
+    console = _console()
+    try:
+        summary, found = rebuild(directories, out, shlex.join(["opselect", *sys.argv[1:]]))
+    except FileNotFoundError as error:
+        raise Mistake(f"DIR: {error}") from error
+    print_table(summary, console)
+    for note in [*found.problems, *found.notes]:
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Wrote {_COMPARISON} to {out}", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -229,6 +313,9 @@ def suite(
     quiet: _Quiet = False,
     json_lines: _JsonLines = False,
     tensorboard: _TensorBoard = False,
+    engine: _EngineName = "local",
+    address: _Address = None,
+    seeds_per_cell: _SeedsPerCell = None,
 ) -> None:
     """Find out what a learner can't do: the capability suite.
 
@@ -241,6 +328,7 @@ def suite(
     _within("--steps", steps)
     chosen = _known("--axes", axes, AXES)
     _writable(out)
+    chosen_engine = _engine(engine, address, seeds_per_cell)
     from opselect.comparison.suite import AgentFileError, read_agents, summarise_suite
 
     try:
@@ -257,7 +345,7 @@ def suite(
     runs, inapplicable = suite_cells(
         chosen, _known("--learners", learners, LEARNERS), quick=quick, seeds=seeds, steps=steps
     )
-    outcome = _run(console, runs, out, quiet, json_lines, tensorboard)
+    outcome = _run(console, runs, out, quiet, json_lines, tensorboard, chosen_engine)
     reasons = inapplicable | outcome.failures
     kinds = relaxed(list(dict.fromkeys([*(run.learner.name for run in runs), *(learner for _, learner in reasons)])))
     summary = summarise_suite(outcome.results, reasons, kinds, agents)
@@ -268,6 +356,97 @@ def suite(
     print_suite(summary, console)
     _tell_failures(console, outcome)
     console.print(f"Wrote suite.json and suite.html to {out}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def tune(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task by name (see `opselect tasks`).")],
+    learner: Annotated[str, typer.Argument(metavar="LEARNER", help="A learner by name (see `opselect learners`).")],
+    trials: Annotated[int, typer.Option(help="How many settings are tried; the first are the learner's own.")] = 20,
+    seeds: Annotated[int, typer.Option(help="How many seeds each is trained with.")] = 3,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps; default: those of `opselect compare`.")] = None,
+    seed: Annotated[int, typer.Option(help="The search's own seed.")] = 0,
+    out: Annotated[
+        pathlib.Path | None, typer.Option(help="Where results are kept and continued; default: runs/tune/TASK-LEARNER.")
+    ] = None,
+    quiet: _Quiet = False,
+    json_lines: _JsonLines = False,
+    engine: _EngineName = "local",
+    address: _Address = None,
+) -> None:
+    """Search a learner's settings on a task.
+
+    Learning rate, entropy bonus, temperature, clipping, samples and the network's size, as far as the learner has
+    them, for the best hard score at the end; all trials may evaluate the reward equally often. Prints the best settings
+    beside the learner's own, both judged on fresh seeds, and writes tune.json. Run it again to continue what was cut
+    off, or with more trials.
+    """
+    from opselect_envs.tasks import TASKS
+
+    _one("TASK", task, TASKS)
+    for option, value, most in (("--trials", trials, 10_000), ("--seeds", seeds, 1000), ("--steps", steps, 2**31 - 1)):
+        _within(option, value, most=most)
+    _within("--seed", seed, least=0)
+    out = pathlib.Path("runs/tune") / f"{task}-{learner}" if out is None else out
+    _writable(out)
+    chosen_engine = _engine(engine, address)
+    console = _console(quiet or json_lines)
+    _load_tensorflow(console)
+    from opselect.experiments.cluster import ClusterError, connected
+    from opselect.experiments.many import Interrupted
+    from opselect.experiments.tuning import TuneError, check_available, tune
+    from opselect.experiments.watching import Bars, Lines, Silent
+    from opselect.learners import LEARNERS
+
+    _one("LEARNER", learner, LEARNERS)
+    why_not = LEARNERS[learner].why_not(TASKS[task])
+    if why_not is not None:
+        raise Mistake(f"LEARNER: {learner!r} does not apply to {task}: {why_not}")
+    try:
+        check_available()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_noted(console))
+            if engine == "ray":
+                stack.enter_context(connected(address))
+            tuning = tune(
+                task,
+                TASKS[task],
+                LEARNERS[learner],
+                out,
+                trials=trials,
+                seeds=seeds,
+                steps=steps,
+                seed=seed,
+                engine=chosen_engine,
+                watcher=Lines if json_lines else Silent if quiet else lambda: Bars(console),
+            )
+    except (TuneError, ClusterError) as error:
+        raise Mistake(str(error)) from error
+    except Interrupted:
+        console.print("interrupted; run the same command again to continue")
+        raise typer.Exit(130) from None
+    _print_tuning(console, tuning)
+    console.print(f"Wrote tune.json to {out}", highlight=False, soft_wrap=True)
+
+
+def _print_tuning(console: Any, tuning: Any) -> None:
+    from rich.table import Table
+
+    table = Table("setting", "default", "best", box=None, header_style="bold")
+    for name, value in tuning.default.settings.items():
+        table.add_row(name, f"{value:g}", f"{tuning.best.settings[name]:g}")
+    table.add_row("steps", str(tuning.default.steps), str(tuning.best.steps), end_section=True)
+    for what, default, best in tuning.scores():
+        table.add_row(what, *("-" if score is None else f"{score:.4f}" for score in (default, best)))
+    console.print(table)
+    console.print(
+        f"note: the best of {len(tuning.trials)} trials looks better than it is on the seeds it was chosen on; the"
+        " fresh seeds are the fair judge",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(tuning.verdict(), highlight=False, soft_wrap=True)
+    console.print(tuning.code, highlight=False, markup=False, soft_wrap=True, end="")
 
 
 @app.command()
@@ -452,7 +631,6 @@ def gradients(
     for name, report in reports.items():
         console.print(f"{name}: {PROBLEMS[name].summary}", style="bold", highlight=False)
         console.print(report)
-        console.print(report.recommend(), highlight=False, soft_wrap=True)
         console.print()
     write_gradients(out, rows)
     console.print(f"Wrote gradients.json and gradients.png to {out}", highlight=False, soft_wrap=True)

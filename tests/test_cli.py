@@ -52,7 +52,9 @@ def in_a_new_process(*arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("command", ["compare", "suite", "train", "tasks", "learners", "envs", "gradients", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["compare", "report", "suite", "train", "tasks", "learners", "envs", "gradients", "doctor"]
+)
 def test_every_command_has_help(command, opselect):
     assert "Usage: opselect" in opselect(command, "--help").stdout
 
@@ -135,6 +137,8 @@ def test_listings(opselect):
         (["compare", "--quick", "--full"], "--quick and --full exclude each other"),
         (["compare", "--seeds", "0"], "--seeds: must be from 1 to 1000, got 0; the nearest valid value is 1"),
         (["compare", "--out", str(ROOT / "README.md" / "x")], "README.md is a file, not a folder"),
+        (["report", "no/such/place"], "DIR: there is no directory no/such/place"),
+        (["report", str(ROOT / "scripts")], "DIR: no results under"),
         (["train"], "give either --task or --env"),
         (["train", "--task", "OpChian"], "did you mean 'OpChain'?"),
         (["train", "--env", "CartPole-v1", "--learner", "soft-mixture"], "'soft-mixture' can't learn"),
@@ -207,6 +211,36 @@ def test_a_small_comparison_end_to_end(tmp_path, opselect):
     assert 0.5 < rows[0]["hard_score"]["iqm"] < 1.0
     assert np.isfinite(rows[1]["gap"]["iqm"])
     assert "soft-mixture" in (tmp_path / "a" / "report.html").read_text()
+
+
+def test_a_report_is_rebuilt_and_merged(tmp_path, opselect):
+    """From one directory the same bytes; from two one comparison; what is damaged is named."""
+    for name, learner in (("a", "exact"), ("b", "soft-mixture")):
+        opselect(
+            "compare", "--tasks", "ScalarOp", "ScalarOpGoal", "--learners", learner, "--seeds", 5, "--steps", 4,
+            "--out", tmp_path / name,
+        )  # fmt: skip
+    a, b, both = (tmp_path / name for name in ("a", "b", "both"))
+    written = {p.name: p.read_bytes() for p in a.iterdir() if p.is_file()}
+    assert sorted(written) == ["comparison.json", "curves.csv", "report.html", "summary.json", "summary.md"]
+    opselect("report", a)
+    assert {p.name: p.read_bytes() for p in a.iterdir() if p.is_file()} == written
+
+    done = opselect("report", a, b, "--out", both)
+    assert re.search(r"Over all 2 tasks \S+ has the highest hard score", done.stdout)
+    assert "note:" not in done.stdout
+    summary = json.loads((both / "summary.json").read_text())
+    assert summary["rows"][0] == json.loads(written["summary.json"])["rows"][0]
+    assert {row["learner"] for row in summary["rows"]} == {"exact", "soft-mixture"}
+    page = (both / "report.html").read_text()
+    assert "--learners soft-mixture" in page.replace(",", " ")
+    assert f"opselect report {a} {b} --out {both}" in page
+
+    (damaged,) = (b / "cells").glob("ScalarOp-soft-mixture-*/result.npz")
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    done = opselect("report", a, b, "--out", both)
+    assert f"note: skipped: {damaged} is not a whole result" in done.stdout
+    assert str(damaged) in (both / "report.html").read_text()
 
 
 def test_training_a_task_says_its_score_last(tmp_path, opselect):

@@ -1,26 +1,26 @@
-"""Interquartile means, bootstrap intervals over seeds, and the summary of a comparison.
+"""Interquartile means, bootstrap intervals over seeds, and how long a score takes.
 
 Shapes: R seeds, E evaluations along training. Final values are those of the last evaluation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import scipy.stats
 
 from opselect.experiments.results import RunResult
 
-__all__ = ["THRESHOLD", "curves", "interval", "iqm", "steps_to", "summarise"]
+__all__ = ["MIN_SEEDS", "THRESHOLD", "interval", "iqm", "steps_to"]
 
 THRESHOLD = 0.95
 """The hard score that `steps_to_95` waits for."""
+MIN_SEEDS = 5
+"""Fewer seeds than this say nothing about a difference between learners."""
 _RESAMPLES = 9999
-_NO_INTERVAL: dict[str, float | None] = {"iqm": None, "low": None, "high": None}
 
 
 def iqm(values: npt.ArrayLike, axis: int = -1) -> Any:
@@ -88,118 +88,3 @@ def steps_to(result: RunResult, threshold: float = THRESHOLD) -> float | None:
     if not np.isfinite(median):
         return None
     return int(median) if median.is_integer() else median
-
-
-def summarise(
-    results: Sequence[RunResult], inapplicable: Mapping[tuple[str, str], str] | None = None
-) -> dict[str, list[dict[str, Any]]]:
-    """The table of a comparison, as plain JSON values: no NaN, no infinity, no NumPy scalars.
-
-    Args:
-        results: at most one per (task, learner).
-        inapplicable: why learners do not apply to tasks: (task, learner) -> reason.
-
-    Returns:
-        {"rows": [...]}, tasks in the order given and learners in the order given within each. A row has "task",
-        "learner", "seeds" (how many), "hard_score", "soft_score" and "gap" (soft - hard, seed by seed), each
-        {"iqm", "low", "high"}, "optimal_rate" (IQM over seeds), "evaluations" (of the reward function, per seed),
-        "steps_to_95" (see `steps_to`) and "seconds". Where a learner does not apply, or its scores are not finite, all
-        figures are null and "why_not" says why.
-
-    Raises:
-        ValueError: two results, or a result and a reason, for one (task, learner); or a result of malformed shape.
-    """
-    reasons = dict(inapplicable or {})
-    by_cell: dict[tuple[str, str], RunResult] = {}
-    for result in results:
-        cell = (result.task, result.learner)
-        if cell in by_cell or cell in reasons:
-            raise ValueError(f"results must be at most one per task and learner, got two for {cell}")
-        _check_shapes(result)
-        by_cell[cell] = result
-    cells = [*by_cell, *reasons]
-    tasks, learners = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (0, 1))
-    rows = []
-    for task in tasks:
-        for learner in learners:
-            if (task, learner) in by_cell:
-                rows.append(_row(by_cell[task, learner]))
-            elif (task, learner) in reasons:
-                rows.append(_empty_row(task, learner, 0, reasons[task, learner]))
-    return {"rows": rows}
-
-
-def _check_shapes(result: RunResult) -> None:
-    expected = (len(result.seeds), len(result.step))
-    for name in ("hard", "soft", "optimal"):
-        if np.shape(getattr(result, name)) != expected:
-            raise ValueError(
-                f"{name} of {result.learner!r} on {result.task!r} must have shape [R, E] = {list(expected)},"
-                f" got {list(np.shape(getattr(result, name)))}"
-            )
-    if 0 in expected:
-        raise ValueError(f"the result of {result.learner!r} on {result.task!r} has no seeds or no evaluations")
-
-
-def _row(result: RunResult) -> dict[str, Any]:
-    hard, soft, optimal = (np.asarray(a, np.float64)[:, -1] for a in (result.hard, result.soft, result.optimal))
-    broken = ~np.isfinite(hard + soft + optimal)
-    if broken.any():
-        seeds = [seed for seed, bad in zip(result.seeds, broken, strict=True) if bad]
-        return _empty_row(result.task, result.learner, len(result.seeds), f"scores are not finite for seeds {seeds}")
-    return {
-        "task": result.task,
-        "learner": result.learner,
-        "seeds": len(result.seeds),
-        "hard_score": interval(hard),
-        "soft_score": interval(soft),
-        "gap": interval(soft - hard),
-        "optimal_rate": iqm(optimal),
-        "evaluations": int(result.evaluations[-1]),
-        "steps_to_95": steps_to(result),
-        "seconds": float(result.seconds),
-    }
-
-
-def _empty_row(task: str, learner: str, seeds: int, reason: str) -> dict[str, Any]:
-    return {
-        "task": task,
-        "learner": learner,
-        "seeds": seeds,
-        "hard_score": dict(_NO_INTERVAL),
-        "soft_score": dict(_NO_INTERVAL),
-        "gap": dict(_NO_INTERVAL),
-        "optimal_rate": None,
-        "evaluations": None,
-        "steps_to_95": None,
-        "seconds": None,
-        "why_not": reason,
-    }
-
-
-def curves(results: Sequence[RunResult]) -> pd.DataFrame:
-    """The learning curves as a tidy table: one line per task, learner, seed and evaluation.
-
-    Returns:
-        Columns task, learner, seed, step, evaluations (per seed, so far), hard_score and soft_score, in the order of
-        `results`, then of seeds, then of steps.
-    """
-    parts = []
-    for result in results:
-        _check_shapes(result)
-        seeds, points = len(result.seeds), len(result.step)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "task": result.task,
-                    "learner": result.learner,
-                    "seed": np.repeat(np.asarray(result.seeds, np.int64), points),
-                    "step": np.tile(np.asarray(result.step, np.int64), seeds),
-                    "evaluations": np.tile(np.asarray(result.evaluations, np.int64), seeds),
-                    "hard_score": np.asarray(result.hard, np.float64).reshape(-1),
-                    "soft_score": np.asarray(result.soft, np.float64).reshape(-1),
-                }
-            )
-        )
-    columns = ["task", "learner", "seed", "step", "evaluations", "hard_score", "soft_score"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -115,20 +116,35 @@ def _own_code(estimator: type) -> dict[str, str]:
     """The same for a user's estimator; the package's own change with its version."""
     if estimator.__module__.startswith("opselect."):
         return {}
-    return {"code": _digest([f for f in vars(estimator).values() if callable(f)])}
+    return {"code": _digest([f for _, f in sorted(vars(estimator).items()) if callable(f)])}
 
 
 def _digest(functions: Sequence[Any], *more: Any) -> str:
-    parts: list[Any] = list(more)
-    for function in functions:
-        code = getattr(function, "__code__", None)
-        parts += [type(function).__name__] if code is None else [code.co_code, _constants(code), code.co_names]
+    parts = [*more, *(_traits(function) for function in functions)]
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def _constants(code: Any) -> list[Any]:
-    """A function's constants; of a function inside it the code, as its representation holds an address."""
-    return [[c.co_code, _constants(c), c.co_names] if hasattr(c, "co_code") else c for c in code.co_consts]
+def _traits(value: Any, within: tuple[int, ...] = ()) -> Any:
+    """What a function depends on, the same in every process: code, defaults, what it closes over; no addresses."""
+    if id(value) in within:  # a function that calls itself
+        return None
+    within = (*within, id(value))
+    if hasattr(value, "__code__"):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+        parts = [value.__code__, value.__defaults__, value.__kwdefaults__, *cells]
+        return [_traits(part, within) for part in parts]
+    if hasattr(value, "co_code"):
+        return [value.co_code, _traits(value.co_consts, within), value.co_names]
+    if isinstance(value, tuple | list):
+        return [_traits(part, within) for part in value]
+    if isinstance(value, set | frozenset):  # in an order that differs between processes
+        return sorted(repr(_traits(part, within)) for part in value)
+    if isinstance(value, dict):
+        return [[_traits(part, within) for part in pair] for pair in value.items()]
+    if isinstance(value, np.ndarray | np.generic):
+        return [str(value.dtype), value.shape, value.tobytes()]
+    plain = value is None or isinstance(value, bool | int | float | complex | str | bytes)
+    return value if plain else type(value).__name__
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,7 @@ from opselect_envs.dynamics import State, branches, observe, one_hot, options, r
 from opselect_envs.references import best_reward, can_enumerate
 from opselect_envs.tasks import Task
 
-__all__ = ["Progress", "play", "prepare", "run"]
+__all__ = ["Progress", "finished", "play", "prepare", "run"]
 
 Progress = Callable[[int, float], None]
 """Called after each chunk with the steps done and the mean hard score over seeds."""
@@ -98,7 +98,7 @@ def run(config: RunConfig, folder: pathlib.Path, progress: Progress = lambda *_:
             return result
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        result = _finished(folder, settings)  # another process may have been at work
+        result = finished(folder, settings)  # another process may have been at work
         if result is not None:
             return result
         for left in folder.glob(".*.npz.*"):  # by a process that was killed while it wrote
@@ -110,7 +110,7 @@ def run(config: RunConfig, folder: pathlib.Path, progress: Progress = lambda *_:
             return _train(config, settings, loop, folder, progress)
 
 
-def _finished(folder: pathlib.Path, settings: dict[str, Any]) -> RunResult | None:
+def finished(folder: pathlib.Path, settings: dict[str, Any]) -> RunResult | None:
     """The result that is there already, if it is whole and of this configuration; else it is set aside."""
     try:
         result = RunResult.load(folder)

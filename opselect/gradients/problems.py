@@ -25,7 +25,7 @@ class Problem:
         name: the plain name.
         summary: one line for listings.
         outputs: o [K].
-        logits: [D][K].
+        logits: [D, K].
         target: y.
         power: the exponent.
     """

@@ -1,10 +1,10 @@
-"""From statistics to something to look at: a table in the terminal, an HTML page, and the files of a comparison."""
+"""From statistics to something to look at: tables in the terminal, Markdown, an HTML page, a comparison's files."""
 
 from __future__ import annotations
 
-from opselect.report.files import write_files
+from opselect.report.files import rebuild, write_files
 from opselect.report.html import write_report
-from opselect.report.tables import print_table
-from opselect.report.verdict import verdict
+from opselect.report.terminal import markdown, print_table
+from opselect.report.verdict import across, verdict
 
-__all__ = ["print_table", "verdict", "write_files", "write_report"]
+__all__ = ["across", "markdown", "print_table", "rebuild", "verdict", "write_files", "write_report"]

@@ -11,10 +11,12 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from opselect.experiments.results import write_atomically
+from opselect.experiments.results import DamagedFileError, write_atomically
 from opselect.report.plots import MARKERS
 
-__all__ = ["gradient_figure", "write_gradients"]
+__all__ = ["GRADIENTS", "gradient_figure", "read_gradients", "write_gradients"]
+
+GRADIENTS = "gradients.json"
 
 _ROUNDING = 1e-9  # a variance so small beside the largest is rounding
 _LABELS = {"operations": "operations K", "decisions": "decisions D, made at once", "temperature": "temperature"}
@@ -23,9 +25,33 @@ _LABELS = {"operations": "operations K", "decisions": "decisions D, made at once
 def write_gradients(out: pathlib.Path, rows: Sequence[dict[str, Any]]) -> None:
     """Writes gradients.json, ``{"rows": [...]}``, and gradients.png into the folder, each whole or not at all."""
     text = json.dumps({"rows": list(rows)}, indent=1, allow_nan=False) + "\n"
-    write_atomically(out / "gradients.json", lambda file: file.write(text.encode()))
+    write_atomically(out / GRADIENTS, lambda file: file.write(text.encode()))
     canvas = FigureCanvasAgg(gradient_figure(rows))
     write_atomically(out / "gradients.png", lambda file: canvas.print_png(file))
+
+
+def read_gradients(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Reads what `write_gradients` wrote.
+
+    Raises:
+        DamagedFileError: the file is no such thing; the message names it.
+    """
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        for row in rows:
+            names = [row["problem"], row["estimator"]]
+            for name, kind in ((row["vary"], str), (row["reason"], str), (row["biased"], bool)):
+                if name is not None and not isinstance(name, kind):
+                    raise TypeError(f"{name!r} is not a {kind.__name__}")
+            figures = [row[key] for key in ("bias", "bias_se", "variance", "evaluations")]
+            if row["reason"] is None and None not in figures and not np.isfinite(figures).all():
+                raise ValueError("a figure is not finite")
+            if not all(isinstance(name, str) for name in names):
+                raise TypeError("names must be text")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DamagedFileError(f"{path} is not what `opselect gradients` writes ({error!r})") from error
+    # Without figures there is nothing to draw.
+    return [row for row in rows if row["reason"] is None and None not in (row["bias"], row["bias_se"], row["variance"])]
 
 
 def gradient_figure(rows: Sequence[dict[str, Any]]) -> Figure:

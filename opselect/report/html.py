@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
 import numpy as np
 
+from opselect.comparison import MIN_SEEDS
 from opselect.experiments.results import RunResult, write_atomically
 from opselect.report import plots
-from opselect.report.page import chips, origin, page, score_cell, scrolled, with_minus_signs
+from opselect.report.aggregate import across_tasks
+from opselect.report.page import (
+    Origin,
+    chips,
+    details,
+    figure,
+    meanings_of,
+    origins,
+    page,
+    score_cell,
+    scrolled,
+    with_minus_signs,
+)
 from opselect.report.tables import DASH, best_rows, by_task, human, seconds
-from opselect.report.verdict import describe, verdict
+from opselect.report.verdict import P_MEANS, across, describe, verdict
 
 __all__ = ["render_report", "write_report"]
 
 Row = Mapping[str, Any]
+Summary = Mapping[str, Any]
 _ZOOM = 0.8
 _PLANE = (
     "Each dot is a held-out episode: input x across, target y upwards (on an asinh axis: even near 0, logarithmic far"
@@ -26,49 +41,49 @@ _PLANE = (
 )
 
 
-def write_report(
-    path: str | os.PathLike[str],
-    summary: Mapping[str, Sequence[Row]],
-    results: Sequence[RunResult],
-    command: str,
-    versions: Mapping[str, str],
-    problems: Sequence[str] = (),
-) -> None:
+def write_report(path: str | os.PathLike[str], *arguments: Any, **more: Any) -> None:
     """Writes the page of `render_report`, whole or not at all."""
-    page = render_report(summary, results, command, versions, problems)
-    write_atomically(pathlib.Path(path), lambda file: file.write(page.encode()))
+    text = render_report(*arguments, **more)
+    write_atomically(pathlib.Path(path), lambda file: file.write(text.encode()))
 
 
 def render_report(
-    summary: Mapping[str, Sequence[Row]],
+    summary: Summary,
     results: Sequence[RunResult],
-    command: str,
-    versions: Mapping[str, str],
+    sources: Sequence[Origin],
     problems: Sequence[str] = (),
+    *,
+    gradients: Sequence[Row] = (),
+    notes: Sequence[str] = (),
+    merged_by: str = "",
 ) -> str:
     """A comparison as an HTML page.
 
     Args:
         summary: from `opselect.comparison.summarise`.
         results: what was summarised.
-        command: what reproduces the results.
-        versions: name -> version of what computed them.
+        sources: what reproduces the results, and with which versions on which machine.
         problems: a sentence for each thing that went wrong.
+        gradients: rows of a gradients.json, see `opselect.report.gradients.read_gradients`.
+        notes: sentences about where the results come from.
+        merged_by: the command that put several sources together.
     """
     rows = by_task(summary["rows"])
     learners = list(dict.fromkeys(row["learner"] for row in summary["rows"]))
     styles = {name: index for index, name in enumerate(learners)}
     of_task = {task: [r for r in results if r.task == task] for task in rows}
-    runs = {task: some for task, some in of_task.items() if some}
+    finite = {task: [r for r in some if np.isfinite([r.hard, r.soft]).all()] for task, some in of_task.items()}
+    runs = {task: some for task, some in finite.items() if some}
     sections = [
-        '<section><h2>In short</h2><div class="verdicts">',
-        *(_verdict(task, some, of_task[task]) for task, some in rows.items()),
-        "</div></section>",
+        _in_short(summary, rows, of_task),
         f"<section><h2>Figures</h2>{_table(rows)}{_columns()}</section>",
+        across_tasks(summary, styles),
         _curves(runs, styles),
-        *(_pictures(task, some, rows[task]) for task, some in runs.items()),
+        _gaps(rows, styles),
+        *(_pictures(task, some) for task, some in runs.items()),
+        _gradients(gradients, styles),
         _configuration(results),
-        origin(command, versions),
+        origins(sources, notes, merged_by),
     ]
     intro = (
         "<p>A network must choose one operation out of several. Each learner below trains the same network to choose,"
@@ -81,11 +96,36 @@ def render_report(
 # --- sections ---------------------------------------------------------------------------------------------------------
 
 
-def _verdict(task: str, rows: Sequence[Row], results: Sequence[RunResult]) -> str:
+def _in_short(summary: Summary, rows: Mapping[str, Sequence[Row]], results: Mapping[str, Sequence[RunResult]]) -> str:
+    names = list(dict.fromkeys(row["learner"] for row in summary["rows"]))
+    said = [_in_bold(escape(with_minus_signs(sentence)), names) for sentence in across(summary)]
+    over_all = ""
+    if said:
+        items = "".join(f"<li>{sentence}</li>" for sentence in said[1:])
+        means = f'<p class="notes" style="font-size: 0.9rem">{escape(P_MEANS)} {_CLAIMS}</p>' if len(said) > 1 else ""
+        over_all = f'<div class="verdict"><p>{said[0]}</p><ul>{items}</ul>{means}</div><h3>Task by task</h3>'
+    articles = "".join(_verdict(task, some, results[task], summary.get("pairs", ())) for task, some in rows.items())
+    return f'<section><h2>In short</h2>{over_all}<div class="verdicts">{articles}</div></section>'
+
+
+def _in_bold(text: str, names: Sequence[str]) -> str:
+    """Escaped text with the learners' names in bold, since "exact" and "reinforce" are words as well."""
+    longest_first = sorted((escape(name) for name in names), key=len, reverse=True)
+    return re.sub(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w-])", r"<b>\g<0></b>", text)
+
+
+_CLAIMS = (
+    "A difference on a task counts where a rank test (Mann-Whitney, two-sided), adjusted for all pairs and tasks"
+    " compared here (Benjamini-Hochberg), is significant at the 5% level; everything else is called noise. Nothing is"
+    f" claimed from fewer than {MIN_SEEDS} seeds."
+)
+
+
+def _verdict(task: str, rows: Sequence[Row], results: Sequence[RunResult], pairs: Sequence[Row]) -> str:
     about = describe(results[0].config.get("task")) if results else ""
     return (
         f'<article><h3>{escape(task)}</h3><p class="about">{escape(with_minus_signs(about))}</p>'
-        f"<p>{escape(with_minus_signs(verdict(rows)))}</p></article>"
+        f"<p>{escape(with_minus_signs(verdict(rows, pairs)))}</p></article>"
     )
 
 
@@ -158,8 +198,7 @@ def _columns() -> str:
         " and optimal are interquartile means over seeds: the best and the worst quarter are left out (rounded down, so"
         " one seed of 5 at each end).",
     }
-    items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in meanings.items())
-    return f"<h3>What the columns mean</h3><dl>{items}</dl>"
+    return meanings_of(meanings, "What the columns mean")
 
 
 def _curves(runs: Mapping[str, Sequence[RunResult]], styles: Mapping[str, int]) -> str:
@@ -168,10 +207,10 @@ def _curves(runs: Mapping[str, Sequence[RunResult]], styles: Mapping[str, int]) 
     seen = {result.learner for some in runs.values() for result in some}
     blocks = []
     for task, some in runs.items():
-        figures = [_figure(plots.learning_curves(some, styles), "The whole range")]
+        figures = [figure(plots.learning_curves(some, styles), "The whole range")]
         if max(float(np.max(result.hard)) for result in some) > _ZOOM + 0.02:
             close = plots.learning_curves(some, styles, low=_ZOOM)
-            figures.append(_figure(close, f"Its upper end: the score axis begins at {_ZOOM}"))
+            figures.append(figure(close, f"Its upper end: the score axis begins at {_ZOOM}"))
         blocks.append(f'<h3>{escape(task)}</h3><div class="pair">{"".join(figures)}</div>')
     return (
         f"<section><h2>Learning curves</h2>{chips({name: index for name, index in styles.items() if name in seen})}"
@@ -180,7 +219,51 @@ def _curves(runs: Mapping[str, Sequence[RunResult]], styles: Mapping[str, int]) 
     )
 
 
-def _pictures(task: str, results: Sequence[RunResult], rows: Sequence[Row]) -> str:
+def _gaps(rows: Mapping[str, Sequence[Row]], styles: Mapping[str, int]) -> str:
+    figures = []
+    for task, some in rows.items():
+        scored = [row for row in some if row["hard_score"]["iqm"] is not None]
+        if scored:
+            figures.append(figure(plots.discretisation_gaps(scored, styles), f"<b>{escape(task)}</b>"))
+    if not figures:
+        return ""
+    return (
+        "<section><h2>What is trained and what is used</h2><p>Hollow: the soft score, of what the learner trains."
+        " Filled: the hard score, of the operations it then picks, with its interval. A hollow circle far to the right"
+        " of its filled one is a discretisation gap: training looks better than what comes out of it.</p>"
+        f'<div class="pair">{"".join(figures)}</div></section>'
+    )
+
+
+def _gradients(rows: Sequence[Row], styles: Mapping[str, int]) -> str:
+    """Bias and variance, where they were measured."""
+    measured = [row for row in rows if row["vary"] is None]
+    if not measured:
+        return ""
+    names = list(dict.fromkeys(row["estimator"] for row in measured))
+    # A learner's estimator looks as the learner does above; the others follow.
+    others = [name for name in names if name not in styles]
+    looks = {name: styles[name] if name in styles else len(styles) + others.index(name) for name in names}
+    figures, lines = [], ""
+    for problem in dict.fromkeys(row["problem"] for row in measured):
+        some = [row for row in measured if row["problem"] == problem]
+        figures.append(figure(plots.gradient_scatter(some, looks), f"<b>{escape(problem)}</b>"))
+        for row in some:
+            shown = (f"{row['bias']:.3g}", "yes" if row["biased"] else "not found", f"{row['variance']:.3g}")
+            cells = "".join(f"<td>{cell}</td>" for cell in (*shown, row["evaluations"]))
+            lines += f'<tr><th scope="row">{escape(problem)}</th><th>{escape(row["estimator"])}</th>{cells}</tr>'
+    heads = ("problem", "estimator", "bias", "biased", "variance", "evaluations")
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+    return (
+        "<section><h2>The gradient estimates themselves</h2><p>Bias (against exact enumeration) and variance of a"
+        " single estimate on standard problems, from gradients.json. Left is less biased, down is less noisy. Faint: no"
+        f" bias was found; the point stands at what it could be at most.</p>{chips(looks)}"
+        f'<div class="pair">{"".join(figures)}</div>{details("The same as a table", table)}</section>'
+    )
+
+
+def _pictures(task: str, results: Sequence[RunResult]) -> str:
     """What the first seed of each learner chose."""
     kind = plots.picture_kind(results[0])
     seeds = sorted({result.seeds[0] for result in results})
@@ -199,12 +282,12 @@ def _pictures(task: str, results: Sequence[RunResult], rows: Sequence[Row]) -> s
     elif kind == "choices":
         colours, limits = plots.operation_colours(results), plots.plane_limits(results)
         figures = [
-            _figure(plots.choice_plane(results[0], colours, limits, right=True), "<b>the right operation</b><br>&nbsp;")
+            figure(plots.choice_plane(results[0], colours, limits, right=True), "<b>the right operation</b><br>&nbsp;")
         ]
         for result in results:
             share = 100 * float(np.mean(~plots.on_target(result.picture)))
             note = f"<b>{escape(result.learner)}</b><br>{share:.1f}% wrong"
-            figures.append(_figure(plots.choice_plane(result, colours, limits), note))
+            figures.append(figure(plots.choice_plane(result, colours, limits), note))
         text = (
             f"{_PLANE} Its colour is the operation picked ({whose}); a cross is a choice that costs reward. Where"
             " several operations reach the target, any of them is right."
@@ -216,7 +299,7 @@ def _pictures(task: str, results: Sequence[RunResult], rows: Sequence[Row]) -> s
         for result in results:
             share = 100 * float(np.mean(plots.on_target(result.picture)))
             note = f"<b>{escape(result.learner)}</b><br>{share:.1f}% on target"
-            figures.append(_figure(plots.reward_plane(result, limits), note))
+            figures.append(figure(plots.reward_plane(result, limits), note))
         text = f"{_PLANE} Its colour is the reward reached ({whose}); 1 is exactly on target."
         stops = ", ".join(plots.REWARD_COLOURS)
         scale = f'<p class="scale">reward 0 <i style="background: linear-gradient(90deg, {stops})"></i> 1</p>'
@@ -227,10 +310,6 @@ def _pictures(task: str, results: Sequence[RunResult], rows: Sequence[Row]) -> s
 def _operation_legend(colours: Mapping[str, str]) -> str:
     items = "".join(f'<li><i style="background: {c}"></i> {escape(name)}</li>' for name, c in colours.items())
     return f'<ul class="legend">{items}</ul>'
-
-
-def _figure(svg: str, caption: str) -> str:
-    return f"<figure><figcaption>{caption}</figcaption>{svg}</figure>"
 
 
 def _configuration(results: Sequence[RunResult]) -> str:
@@ -262,9 +341,9 @@ def _settings(title: str, settings: Mapping[str, Any]) -> str:
         return ""
     lines = "".join(
         f'<tr><th scope="row">{escape(name)}</th><td>{escape(_value(value))}</td></tr>'
-        for name, value in settings.items()
+        for name, value in sorted(settings.items())  # results that come from files have theirs sorted
     )
-    return f'<details><summary>{escape(title)}</summary><div class="scroll"><table>{lines}</table></div></details>'
+    return details(title, f"<table>{lines}</table>")
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from opselect.report import plots
-from opselect.report.tables import number
+from opselect.report.tables import DASH, number
 
-__all__ = ["MINUS", "chips", "origin", "page", "score_cell", "scrolled", "with_minus_signs"]
+__all__ = [
+    "MINUS",
+    "Origin",
+    "chips",
+    "details",
+    "figure",
+    "meanings_of",
+    "origin",
+    "origins",
+    "page",
+    "score_cell",
+    "scrolled",
+    "with_minus_signs",
+]
 
 MINUS = "\N{MINUS SIGN}"
 _MARKERS = "●■▲◆▼✚✖★◀▶"  # the markers of plots.MARKERS as text
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where results come from."""
+
+    command: str
+    """What reproduces them; empty when that is not known."""
+    versions: Mapping[str, str]
+    """Name -> version of what computed them, and of the machine."""
+    folder: str = ""
+    """Where they lie, where several folders were merged."""
 
 
 def page(title: str, intro: str, sections: Sequence[str], problems: Sequence[str] = ()) -> str:
@@ -46,12 +72,17 @@ def _problems(problems: Sequence[str]) -> str:
 
 def chips(styles: Mapping[str, int]) -> str:
     """A legend of learners by colour and marker."""
-    items = "".join(
-        f'<li><span style="color: var(--line-{index % 10})">{_MARKERS[index % 10]}\N{VARIATION SELECTOR-15}</span>'
-        f" {escape(name)}</li>"
-        for name, index in styles.items()
-    )
-    return f'<ul class="legend">{items}</ul>'
+    items = []
+    for name, index in styles.items():
+        colour, marker = plots.line_style(index)
+        sign = f"{_MARKERS[marker]}\N{VARIATION SELECTOR-15}"
+        items.append(f'<li><span style="color: var(--line-{colour})">{sign}</span> {escape(name)}</li>')
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def details(title: str, body: str) -> str:
+    """A part that is folded until it is asked for."""
+    return f'<details><summary>{escape(title)}</summary><div class="scroll">{body}</div></details>'
 
 
 def scrolled(table: str, label: str) -> str:
@@ -59,22 +90,55 @@ def scrolled(table: str, label: str) -> str:
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{table}</div>'
 
 
-def score_cell(score: Mapping[str, float], sign: str = "") -> str:
-    """A score with its interval below it."""
-    value, low, high = (number(score[name], sign).replace("-", MINUS) for name in ("iqm", "low", "high"))
-    return f"{value}<small>{low} to {high}</small>"
+def figure(svg: str, caption: str) -> str:
+    """A figure below its caption, both HTML."""
+    return f"<figure><figcaption>{caption}</figcaption>{svg}</figure>"
+
+
+def meanings_of(meanings: Mapping[str, str], title: str = "What this means") -> str:
+    """What columns or figures mean: name -> HTML."""
+    items = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in meanings.items())
+    return f"<h3>{title}</h3><dl>{items}</dl>"
+
+
+def score_cell(score: Mapping[str, float | None], sign: str = "") -> str:
+    """A score with its interval below it; a dash where there is none. The figure itself comes first in `score`."""
+    value, low, high = (score[name] for name in (next(iter(score)), "low", "high"))
+    if value is None or low is None or high is None:
+        return DASH
+    told = [number(figure, sign).replace("-", MINUS) for figure in (value, low, high)]
+    return f"{told[0]}<small>{told[1]} to {told[2]}</small>"
 
 
 def origin(command: str, versions: Mapping[str, str]) -> str:
     """How to reproduce what the page shows."""
-    lines = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(str(version))}</td></tr>'
-        for name, version in versions.items()
-    )
+    return origins([Origin(command, versions)])
+
+
+def origins(sources: Sequence[Origin], notes: Sequence[str] = (), merged_by: str = "") -> str:
+    """How to reproduce what the page shows, from one source or several.
+
+    Args:
+        sources: where the results come from.
+        notes: sentences to add, as text.
+        merged_by: the command that put several sources together.
+    """
+    parts = []
+    for source in sources:
+        lines = "".join(
+            f'<tr><th scope="row">{escape(name)}</th><td>{escape(str(version))}</td></tr>'
+            for name, version in source.versions.items()
+        )
+        title = f"<h3>{escape(source.folder)}</h3>" if source.folder else ""
+        command = f"<pre><code>{escape(source.command)}</code></pre>" if source.command else "<p>Command unknown.</p>"
+        table = f'<div class="scroll"><table>{lines}</table></div>' if lines else "<p>Versions unknown.</p>"
+        parts.append(f"{title}{command}{table}")
+    if merged_by:
+        parts.append(f"<h3>Put together by</h3><pre><code>{escape(merged_by)}</code></pre>")
+    said = "".join(f"<p>{escape(note)}</p>" for note in notes)
     return (
-        f"<section><h2>How to reproduce</h2><pre><code>{escape(command)}</code></pre>"
-        "<p>The same seeds give the same scores on the same machine and versions; seconds vary.</p>"
-        f'<div class="scroll"><table>{lines}</table></div></section>'
+        f"<section><h2>How to reproduce</h2>{''.join(parts)}{said}"
+        "<p>The same seeds give the same scores on the same machine and versions; seconds vary.</p></section>"
     )
 
 
@@ -110,6 +174,10 @@ header p, section > p, dl, .notes { max-width: 75ch; }
 .verdicts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); gap: 16px; }
 article { background: var(--raised); border-radius: 8px; padding: 14px 18px; overflow-wrap: anywhere; }
 article h3 { margin: 0; }
+.verdict { max-width: 75ch; }
+.verdict p { font-size: 1.1rem; }
+.verdict ul { padding-left: 20px; margin: 8px 0; }
+.verdict li { margin: 4px 0; }
 .problems { border-left: 4px solid #d45a00; padding-left: 16px; margin-top: 24px; }
 .problems h2 { border: 0; padding: 0; margin: 0 0 8px; }
 .scroll { overflow-x: auto; }
@@ -132,7 +200,7 @@ dd { margin: 0; }
 .legend span { font-size: 1.05em; }
 .legend i, .scale i { display: inline-block; width: 13px; height: 13px; border-radius: 3px; vertical-align: -1px; }
 .scale i { width: 160px; margin: 0 4px; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 12px 28px; }
+.pair { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)); gap: 12px 28px; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 200px), 1fr)); gap: 18px 16px; }
 figure { margin: 0; min-width: 0; }
 .grid figcaption { color: var(--ink); line-height: 1.35; overflow-wrap: anywhere; }
@@ -140,6 +208,10 @@ svg { display: block; width: 100%; height: auto; }
 svg text { font-family: inherit !important; }
 svg text { font-variant-numeric: tabular-nums; }
 .narrow { display: none; }
+.matrix { font-size: 0.8rem; }
+.matrix th, .matrix td { padding: 4px 6px; border: 0; white-space: nowrap; }
+.matrix td { text-align: center; }
+.matrix thead th { writing-mode: vertical-rl; transform: rotate(180deg); vertical-align: top; color: var(--muted); }
 details { border-bottom: 1px solid var(--grid); }
 summary { cursor: pointer; padding: 8px 0; }
 details .scroll { padding: 0 0 12px 18px; }

@@ -11,7 +11,7 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -32,11 +32,17 @@ __all__ = [
     "choice_plane",
     "choice_strips",
     "css_variables",
+    "discretisation_gaps",
+    "efficiency_curves",
+    "gradient_scatter",
+    "improvements",
     "learning_curves",
+    "line_style",
     "on_target",
     "operation_colours",
     "picture_kind",
     "plane_limits",
+    "profiles",
     "radar",
     "reward_plane",
 ]
@@ -74,6 +80,19 @@ _INK, _MUTED, _GRID = "#010203", "#010204", "#010205"
 _PLACEHOLDERS = {_INK: "var(--ink)", _MUTED: "var(--muted)", _GRID: "var(--grid)"} | {
     f"#0102{16 + index:02x}": f"var(--line-{index})" for index in range(len(_COLOURS))
 }
+
+
+def line_style(index: int) -> tuple[int, int]:
+    """Which colour and which marker the learner with this index has; a hundred differ in one of them."""
+    return index % len(_COLOURS), (index + index // len(_COLOURS)) % len(MARKERS)
+
+
+def _colour(index: int) -> str:
+    return f"#0102{16 + line_style(index)[0]:02x}"
+
+
+def _marker(index: int) -> str:
+    return MARKERS[line_style(index)[1]]
 
 
 def css_variables(dark: bool) -> str:
@@ -129,23 +148,15 @@ def learning_curves(
     figure, axes = _canvas(width, 290, left=44, right=10, top=10, bottom=38)
     bottom = 0.0
     for result in results:
-        index = styles[result.learner] % len(_COLOURS)
-        colour = f"#0102{16 + index:02x}"
+        index = styles[result.learner]
+        colour = _colour(index)
         step, hard, soft = np.asarray(result.step), np.asarray(result.hard), np.asarray(result.soft)
         axes.fill_between(step, hard.min(0), hard.max(0), color=colour, alpha=0.15, linewidth=0)
         axes.plot(step, iqm(soft, axis=0), color=colour, linewidth=1.1, linestyle=(0, (3.5, 2.2)), zorder=2.5)
-        stride = max(1, len(step) // 4)
-        offset = min(len(step) - 1, index * stride // max(1, len(styles)))
         axes.plot(
-            step,
-            iqm(hard, axis=0),
-            color=colour,
-            linewidth=1.7,
-            marker=MARKERS[index],
-            markersize=5,
-            markevery=sorted({*range(offset, len(step), stride), len(step) - 1}),
-            zorder=3,
-        )
+            step, iqm(hard, axis=0), color=colour, linewidth=1.7, marker=_marker(index), markersize=5,
+            markevery=_marked(len(step), index, len(styles)), zorder=3,
+        )  # fmt: skip
         bottom = min(bottom, float(hard.min()), float(soft.min()))
     top = max([1.0, *(float(np.max(a)) for r in results for a in (r.hard, r.soft))])
     bottom = bottom if low is None else low
@@ -169,6 +180,191 @@ def learning_curves(
     return _svg(figure, f"Score over training steps, from {axes.get_ylim()[0]:.2f} to {top:.2f}, of {names}")
 
 
+def _marked(count: int, index: int, learners: int) -> list[int]:
+    """Which of so many points carry a marker: a few, at places that differ between learners, and the last."""
+    stride = max(1, count // 4)
+    offset = min(count - 1, index * stride // max(1, learners))
+    return sorted({*range(offset, count, stride), count - 1})
+
+
+# --- across tasks -----------------------------------------------------------------------------------------------------
+
+
+def profiles(rows: Sequence[Mapping[str, Any]], styles: Mapping[str, int], *, width: int = 430) -> str:
+    """Performance profiles: the share of runs above each score, with its band.
+
+    Args:
+        rows: "profiles" of one scope, from `opselect.comparison.summarise`.
+        styles: learner -> index of its colour and marker.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    figure, axes = _canvas(width, 290, left=44, right=10, top=10, bottom=38)
+    for row in rows:
+        index, tau = styles[row["learner"]], row["tau"]
+        axes.fill_between(tau, row["low"], row["high"], color=_colour(index), alpha=0.15, linewidth=0, step="post")
+        axes.plot(
+            tau, row["value"], color=_colour(index), linewidth=1.6, drawstyle="steps-post", marker=_marker(index),
+            markersize=5, markevery=_marked(len(tau), index, len(styles)), zorder=3,
+        )  # fmt: skip
+    axes.set_xlim(0, 1)
+    axes.set_ylim(-0.03, 1.03)
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_xlabel("hard score \N{GREEK SMALL LETTER TAU}", color=_MUTED, fontsize=11)
+    axes.set_ylabel("share of runs above it", color=_MUTED, fontsize=11)
+    return _svg(figure, f"Share of runs above each score, of {', '.join(row['learner'] for row in rows)}")
+
+
+def efficiency_curves(
+    rows: Sequence[Mapping[str, Any]], styles: Mapping[str, int], label: str, *, width: int = 430
+) -> str:
+    """The IQM over tasks against what was spent, on a logarithmic axis, with its band.
+
+    Args:
+        rows: "efficiency" of one scope and kind, from `opselect.comparison.summarise`.
+        styles: learner -> index of its colour and marker.
+        label: of what was spent.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    figure, axes = _canvas(width, 290, left=44, right=14, top=10, bottom=38)
+    bottom, top = 0.0, 1.0
+    for row in rows:
+        index, at = styles[row["learner"]], np.asarray(row["at"], np.float64)
+        axes.fill_between(at, row["low"], row["high"], color=_colour(index), alpha=0.15, linewidth=0)
+        axes.plot(
+            at, row["iqm"], color=_colour(index), linewidth=1.7, marker=_marker(index), markersize=5,
+            markevery=_marked(len(at), index, len(styles)), zorder=3,
+        )  # fmt: skip
+        bottom, top = min(bottom, *row["low"]), max(top, *row["high"])
+    axes.set_ylim(bottom - 0.03 * (top - bottom), top + 0.03 * (top - bottom))
+    first, last = min(row["at"][0] for row in rows), max(row["at"][-1] for row in rows)
+    axes.set_xscale("log")
+    axes.set_xlim(first / 1.05, last * 1.05)
+    axes.xaxis.set_major_locator(FixedLocator(_round_numbers(first, last)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: human(v)))
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_xlabel(label, color=_MUTED, fontsize=11)
+    axes.set_ylabel("hard score, IQM over tasks", color=_MUTED, fontsize=11)
+    return _svg(figure, f"Hard score over {label}, of {', '.join(row['learner'] for row in rows)}")
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """A few of 1, 2, 5, 10, 20, ... that lie in a range."""
+    powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+    for mantissas in ((1, 2, 5), (1, 3), (1,)):
+        marks = [m * 10.0**p for p in powers for m in mantissas if low / 1.05 <= m * 10.0**p <= high * 1.05]
+        if len(marks) <= 7:
+            break
+    return marks if len(marks) > 1 else [low, high]  # type: ignore[possibly-undefined]
+
+
+def improvements(pairs: Sequence[Mapping[str, Any]], styles: Mapping[str, int], *, width: int = 430) -> str:
+    """P(X > Y) of one learner X against each of the others, a line each, with its interval.
+
+    Args:
+        pairs: of `opselect.comparison.summarise`, all seen from the same X.
+        styles: learner -> index of its colour and marker.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    left = 12 + 7 * max(len(pair["y"]) for pair in pairs)
+    figure, axes = _canvas(width, 56 + 24 * len(pairs), left=min(left, width // 2), right=14, top=8, bottom=40)
+    for place, pair in enumerate(pairs):
+        chance, index = pair["probability"], styles[pair["y"]]
+        axes.plot([chance["low"], chance["high"]], [place, place], color=_colour(index), linewidth=2.2)
+        axes.plot(chance["value"], place, color=_colour(index), marker=_marker(index), markersize=7, clip_on=False)
+    axes.axvline(0.5, color=_INK, linewidth=0.9, linestyle=(0, (1, 2)))
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(pairs) - 0.5, -0.5)
+    axes.set_yticks(range(len(pairs)), [pair["y"] for pair in pairs], parse_math=False)
+    axes.tick_params(axis="y", length=0, labelcolor=_INK)
+    axes.spines["left"].set_visible(False)
+    axes.grid(color=_GRID, linewidth=0.8, axis="x")
+    x = pairs[0]["x"]
+    axes.set_xlabel(f"P({x} scores higher)", color=_MUTED, fontsize=11, parse_math=False)
+    told = ", ".join(f"{pair['y']} {pair['probability']['value']:.2f}" for pair in pairs)
+    return _svg(figure, f"How probable it is that a run of {x} scores higher than one of each other learner: {told}")
+
+
+def discretisation_gaps(rows: Sequence[Mapping[str, Any]], styles: Mapping[str, int], *, width: int = 430) -> str:
+    """From the soft score, hollow, to the hard score, filled, with the hard score's interval; a line per learner.
+
+    Args:
+        rows: of one task, from `opselect.comparison.summarise`, those with scores.
+        styles: learner -> index of its colour and marker.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    left = 12 + 7 * max(len(row["learner"]) for row in rows)
+    figure, axes = _canvas(width, 52 + 24 * len(rows), left=min(left, width // 2), right=14, top=8, bottom=36)
+    for place, row in enumerate(rows):
+        index, hard, soft = styles[row["learner"]], row["hard_score"], row["soft_score"]["iqm"]
+        colour = _colour(index)
+        axes.plot([hard["low"], hard["high"]], [place, place], color=colour, linewidth=5, alpha=0.3)
+        axes.plot([soft, hard["iqm"]], [place, place], color=colour, linewidth=1.4)
+        axes.plot(soft, place, color=colour, marker="o", markersize=7, fillstyle="none", clip_on=False)
+        axes.plot(hard["iqm"], place, color=colour, marker="o", markersize=6, clip_on=False, zorder=3)
+    low = min([0.0, *(min(row["hard_score"]["low"], row["soft_score"]["iqm"]) for row in rows)])
+    axes.set_xlim(low, max([1.0, *(max(row["hard_score"]["high"], row["soft_score"]["iqm"]) for row in rows)]))
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), [row["learner"] for row in rows], parse_math=False)
+    axes.tick_params(axis="y", length=0, labelcolor=_INK)
+    axes.spines["left"].set_visible(False)
+    axes.grid(color=_GRID, linewidth=0.8, axis="x")
+    axes.set_xlabel("score", color=_MUTED, fontsize=11)
+    told = "; ".join(
+        f"{row['learner']} {row['soft_score']['iqm']:.2f} to {row['hard_score']['iqm']:.2f}" for row in rows
+    )
+    return _svg(figure, f"Soft score and hard score: {told}")
+
+
+def gradient_scatter(rows: Sequence[Mapping[str, Any]], styles: Mapping[str, int], *, width: int = 430) -> str:
+    """Variance against bias of gradient estimators on one problem, logarithmic; faint where no bias was found.
+
+    Args:
+        rows: of one problem, of gradients.json, with figures; an unbiased estimator stands at what its bias could be.
+        styles: estimator -> index of its colour and marker.
+        width: in CSS pixels.
+
+    Returns:
+        An SVG element.
+    """
+    figure, axes = _canvas(width, 290, left=58, right=14, top=10, bottom=38)
+    least = 1e-9 * max(row["variance"] for row in rows)  # so small a variance beside the largest is rounding
+    floor = 0.3 * min((row["variance"] for row in rows if row["variance"] > least), default=1.0)
+    for row in rows:
+        index = styles[row["estimator"]]
+        axes.plot(
+            max(row["bias"], row["bias_se"], 1e-7), row["variance"] if row["variance"] > least else floor,
+            marker=_marker(index), color=_colour(index), linestyle="", markersize=7, alpha=1 if row["biased"] else 0.45,
+        )  # fmt: skip
+    axes.set(xscale="log", yscale="log")
+    if any(row["variance"] <= least for row in rows):
+        axes.axhline(floor, color=_GRID, linewidth=0.9, zorder=0)
+        axes.annotate(
+            "variance 0", (1, floor), xycoords=("axes fraction", "data"), xytext=(-2, 8), textcoords="offset points",
+            ha="right", color=_MUTED, fontsize=10,
+        )  # fmt: skip
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_xlabel("bias", color=_MUTED, fontsize=11)
+    axes.set_ylabel("variance", color=_MUTED, fontsize=11)
+    return _svg(figure, f"Variance against bias of {', '.join(row['estimator'] for row in rows)}")
+
+
 # --- the capability suite ---------------------------------------------------------------------------------------------
 
 
@@ -190,12 +386,12 @@ def radar(axes_names: Sequence[str], scores: Mapping[str, Sequence[float | None]
     axes.patch.set_alpha(0)
     angles = np.linspace(0, 2 * np.pi, len(axes_names), endpoint=False)
     for name, values in scores.items():
-        index = styles[name] % len(_COLOURS)
-        colour = f"#0102{16 + index:02x}"
+        index = styles[name]
+        colour = _colour(index)
         radii = np.array([np.nan if v is None else v for v in values], float)
         axes.plot(
             np.append(angles, angles[0]), np.append(radii, radii[0]), color=colour, linewidth=1.6,
-            marker=MARKERS[index], markersize=5, clip_on=False, zorder=3,
+            marker=_marker(index), markersize=5, clip_on=False, zorder=3,
         )  # fmt: skip
     axes.set_theta_offset(np.pi / 2)  # type: ignore[attr-defined]
     axes.set_theta_direction(-1)  # type: ignore[attr-defined]

@@ -1,16 +1,11 @@
-"""The comparison as a table in the terminal, and how its figures are written."""
+"""The comparison as tables in the terminal and in Markdown, and how its figures are written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-__all__ = ["LEGEND", "best_rows", "by_task", "human", "print_table"]
+__all__ = ["LEGEND", "aggregate_rows", "best_rows", "by_task", "human", "number", "seconds", "table_cells"]
 
 Row = Mapping[str, Any]
 DASH = "-"
@@ -19,39 +14,15 @@ LEGEND = (
     " gap = soft - hard."
 )
 """What the scores mean, in a line."""
-
-
-def print_table(summary: Mapping[str, Sequence[Row]], console: Console | None = None) -> None:
-    """Prints the summary of `opselect.comparison.summarise`, task by task, at most 80 columns wide.
-
-    The best hard score of each task is bold; learners that do not apply have dashes, with the reason below.
-    """
-    console = Console() if console is None else console
-    for task, rows in by_task(summary["rows"]).items():
-        table = Table(
-            title=Text(f"{task} ({_seeds(rows)})", style="bold"),
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            show_edge=False,
-            pad_edge=False,
-            padding=0,
-        )
-        table.add_column("learner", overflow="fold")
-        for name in ("hard score", "soft", "gap", "opt %", "evals", "to .95", "sec"):
-            table.add_column(name, justify="right", no_wrap=True)
-        best = best_rows(rows)
-        for index, row in enumerate(rows):
-            cells = [Text(cell) for cell in _cells(row)]
-            if index in best:
-                cells[0].stylize("bold")
-                cells[1].stylize("bold")
-            table.add_row(*cells)
-        console.print(table)
-        for row in rows:
-            if "why_not" in row:
-                console.print(Text(f"{row['learner']}: {row['why_not']}", style="dim"))
-        console.print()
-    console.print(Text(LEGEND, style="dim"))
+HEADS = ("learner", "hard score", "soft", "gap", "opt %", "evals", "to .95", "sec")
+"""The columns of a task's table."""
+AGGREGATE_HEADS = ("learner", "hard score", "mean", "short", "=evals", "=sec", "runs")
+"""The columns of the table over several tasks."""
+AGGREGATE_LEGEND = (
+    "hard score = interquartile mean of all runs [95% interval, stratified bootstrap]; mean = over tasks; short = by"
+    " how much runs fall short of 1 on average; =evals, =sec: after the most evaluations, or seconds, that all reached."
+)
+"""What they mean, in a line."""
 
 
 def by_task(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -90,13 +61,14 @@ def seconds(duration: float | None) -> str:
     return DASH if duration is None else f"{duration:.1f}" if duration < 9.95 else f"{duration:.0f}"
 
 
-def _cells(row: Row) -> list[str]:
+def table_cells(row: Row) -> list[str]:
+    """A row of a task's table, as `HEADS` has it."""
     hard, soft, gap = row["hard_score"], row["soft_score"], row["gap"]
     if hard["iqm"] is None:
         return [row["learner"], *[DASH] * 7]
     return [
         row["learner"],
-        f"{number(hard['iqm'])} [{number(hard['low'])},{number(hard['high'])}]",
+        _with_interval(hard),
         number(soft["iqm"]),
         number(gap["iqm"], sign="+"),
         f"{100 * row['optimal_rate']:.1f}",
@@ -106,10 +78,41 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _seeds(rows: Sequence[Row]) -> str:
+def aggregate_rows(summary: Mapping[str, Any], scope: str) -> list[Row]:
+    """The rows over the scope's tasks, best first."""
+    rows = [row for row in summary["aggregate"] if row["scope"] == scope]
+    return sorted(rows, key=lambda row: -row["iqm"]["iqm"])
+
+
+def aggregate_cells(row: Row) -> list[str]:
+    """A row of the table over several tasks, as `AGGREGATE_HEADS` has it."""
+    equal = (row["equal_evaluations"]["iqm"], row["equal_seconds"]["iqm"])
+    return [
+        row["learner"],
+        _with_interval(row["iqm"]),
+        number(row["mean"]["value"]),
+        number(row["optimality_gap"]["value"]),
+        *(DASH if value is None else number(value) for value in equal),
+        str(row["runs"]),
+    ]
+
+
+def task_title(task: str, rows: Sequence[Row]) -> str:
+    """The task and how many seeds its learners have."""
     counts = sorted({row["seeds"] for row in rows if row["seeds"]})
     if not counts:
-        return "no runs"
-    return (
-        f"{counts[0]} seed{'s' if counts[0] > 1 else ''}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    )
+        return f"{task} (no runs)"
+    some = f"{counts[0]} seed{'s' if counts[0] > 1 else ''}"
+    return f"{task} ({some if len(counts) == 1 else f'{counts[0]} to {counts[-1]} seeds'})"
+
+
+def scope_title(summary: Mapping[str, Any], scope: str) -> str:
+    """What a scope's tasks are, in words."""
+    count = len(summary["scopes"][scope]["tasks"])
+    if scope == "all":
+        return f"all {count} tasks" if count > 1 else summary["scopes"][scope]["tasks"][0]
+    return f"the {count} tasks that all learners have" if count > 1 else "the one task that all learners have"
+
+
+def _with_interval(score: Mapping[str, float]) -> str:
+    return f"{number(score['iqm'])} [{number(score['low'])},{number(score['high'])}]"

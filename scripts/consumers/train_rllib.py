@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ def main() -> int:
         steps = int(algorithm.train()["env_runners"]["num_env_steps_sampled_lifetime"])
     seconds = time.perf_counter() - started
 
-    module = algorithm.get_module()
+    module: Any = algorithm.get_module()
 
     @torch.no_grad()
     def choose(observations: np.ndarray, _: np.ndarray) -> np.ndarray:

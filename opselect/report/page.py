@@ -179,6 +179,7 @@ article h3 { margin: 0; }
 .verdict ul { padding-left: 20px; margin: 8px 0; }
 .verdict li { margin: 4px 0; }
 .problems { border-left: 4px solid #d45a00; padding-left: 16px; margin-top: 24px; }
+.problems li { overflow-wrap: anywhere; }
 .problems h2 { border: 0; padding: 0; margin: 0 0 8px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }

@@ -62,16 +62,19 @@ def across(summary: Mapping[str, Any]) -> list[str]:
         said = [f"Only {best} is judged over {where}: its hard score is {_brackets(judged[0]['iqm'], 3)}, {runs}."]
     others = [row["learner"] for row in judged[1:]]
     partly = [name for name in dict.fromkeys(row["learner"] for row in summary["rows"]) if name not in [best, *others]]
-    said += _against(summary["pairs"], best, [*others, *partly])
+    said += _against(summary["pairs"], best, [*others, *partly], len(tasks))
     for kind, told in (("evaluations", "After equally many reward evaluations"), ("seconds", "After equal seconds")):
         said += _equal(judged, f"equal_{kind}", told)
     few = [row["learner"] for row in rows if row["seeds"] < MIN_SEEDS]
     if few:
         said.append(f"Not judged, for fewer than {MIN_SEEDS} seeds on some task: {listed(few)}.")
+    unranked = [name for name in partly if name not in few]
+    if unranked:
+        said.append(f"Not ranked over {where}, for want of scores on some: {listed(unranked)}.")
     return said
 
 
-def _against(pairs: Sequence[Row], best: str, others: Sequence[str]) -> list[str]:
+def _against(pairs: Sequence[Row], best: str, others: Sequence[str], ranked: int) -> list[str]:
     """A sentence per learner that the best one was compared with; those beaten on every task share one."""
     beaten, said = [], []
     for other in others:
@@ -81,33 +84,37 @@ def _against(pairs: Sequence[Row], best: str, others: Sequence[str]) -> list[str
         if all(task["better"] == "x" for task in pair["by_task"]):
             beaten.append(pair)
         else:
-            said.append(_pair(pair))
+            said.append(_pair(pair, ranked))
     if len(beaten) < 3:
-        return [*said, *map(_pair, beaten)]
+        return [*said, *(_pair(pair, ranked) for pair in beaten)]
     least = min(beaten, key=lambda pair: pair["probability"]["value"])["probability"]
     names = listed([pair["y"] for pair in beaten])
-    return [*said, f"It beats {names} on every task that both have, P = {_brackets(least, 2)} or more."]
+    return [*said, f"{best} beats {names} on every task that both have, P = {_brackets(least, 2)} or more."]
 
 
-def _pair(pair: Row) -> str:
+def _pair(pair: Row, ranked: int) -> str:
+    """The outcome of one pair; `ranked` is how many tasks the sentence before is about."""
     x, y, chance = pair["x"], pair["y"], f"P = {_brackets(pair['probability'], 2)}"
     outcomes: dict[str | None, list[str]] = {"x": [], "y": [], None: []}
     for task in pair["by_task"]:
         outcomes[task["better"]].append(task["task"])
     wins, losses, noise = outcomes["x"], outcomes["y"], outcomes[None]
     total = len(pair["by_task"])
+
+    def on(some: Sequence[str]) -> str:
+        if total == 1:
+            return f"on {some[0]}"
+        every = "both tasks" if total == 2 == ranked else f"all {total} tasks"
+        shared = "" if total == ranked else " that both have"
+        return f"on {every if len(some) == total else f'{len(some)} of {total} tasks'}{shared}"
+
     if not wins and not losses:
-        every = f"on all {total} tasks" if total > 1 else f"on {noise[0]}"
+        every = on(noise)
         low, high = pair["probability"]["low"], pair["probability"]["high"]
         if low <= 0.5 <= high or total == 1:
             return f"The difference between {x} and {y} is within noise {every}, {chance}."
         higher = x if low > 0.5 else y
         return f"No single task tells {x} and {y} apart, but over all {total} {higher} tends to score higher, {chance}."
-
-    def on(some: Sequence[str]) -> str:
-        if total == 1:
-            return f"on {some[0]}"
-        return f"on all {total} tasks" if len(some) == total else f"on {len(some)} of {total} tasks"
 
     if wins:
         text = f"{x} beats {y} {on(wins)}" + (f" and loses to it on {_some(losses)}" if losses else "")

@@ -220,11 +220,19 @@ def test_the_verdict_across_tasks_says_who_beats_whom_where():
 @pytest.mark.parametrize(
     ("outcomes", "chance", "expected"),
     [
-        ({"S": "x", "T": "x"}, (1, 1, 1), "a beats b on all 2 tasks, P = 1.00 [1.00, 1.00]."),
-        ({"S": None, "T": None}, (0.6, 0.4, 0.8), "The difference between a and b is within noise on all 2 tasks"),
+        ({"S": "x", "T": "x"}, (1, 1, 1), "a beats b on all 2 tasks that both have, P = 1.00 [1.00, 1.00]."),
+        (
+            {"S": None, "T": None},
+            (0.6, 0.4, 0.8),
+            "The difference between a and b is within noise on all 2 tasks that both have",
+        ),
         ({"S": None, "T": None}, (0.8, 0.6, 0.9), "No single task tells a and b apart, but over all 2 a tends to"),
         ({"S": None, "T": None}, (0.2, 0.1, 0.4), "No single task tells a and b apart, but over all 2 b tends to"),
-        ({"S": "y", "T": None}, (0.3, 0.1, 0.6), "a loses to b on 1 of 2 tasks, P = 0.30 [0.10, 0.60]; the difference"),
+        (
+            {"S": "y", "T": None},
+            (0.3, 0.1, 0.6),
+            "a loses to b on 1 of 2 tasks that both have, P = 0.30 [0.10, 0.60]; the difference",
+        ),
         ({"T": "x"}, (1, 1, 1), "a beats b on T, P = 1.00"),
         ({"T": None}, (0.6, 0.55, 0.8), "The difference between a and b is within noise on T, P = 0.60"),
     ],
@@ -238,7 +246,7 @@ def test_learners_beaten_everywhere_share_a_sentence():
     others = {"b": 0.8, "c": 0.7, "d": 0.6}
     pairs = [pair("a", name, dict.fromkeys("STU", "x"), (v, v, 1)) for name, v in others.items()]
     said = across(summary_of({"a": 0.9} | others, pairs))
-    assert said[1] == "It beats b, c and d on every task that both have, P = 0.60 [0.60, 1.00] or more."
+    assert said[1] == "a beats b, c and d on every task that both have, P = 0.60 [0.60, 1.00] or more."
 
 
 def test_nothing_is_claimed_across_tasks_from_few_seeds_or_one_task():
@@ -255,7 +263,10 @@ def test_a_learner_without_some_task_is_still_compared_where_both_have_scores():
     pairs = [pair("a", "b", {"S": "x", "T": None}), pair("a", "c", {"S": "x", "T": "x", "U": None})]
     said = across(summary_of({"a": 0.9, "b": 0.95, "c": 0.5}, pairs, left_out=["b"]))
     assert said[0].startswith("Over all 3 tasks a has the highest")
-    assert "a beats b on 1 of 2 tasks, P = 0.90 [0.80, 0.97]; the difference on T is within noise." in said
+    assert (
+        "a beats b on 1 of 2 tasks that both have, P = 0.90 [0.80, 0.97]; the difference on T is within noise." in said
+    )
+    assert said[-1] == "Not ranked over all 3 tasks, for want of scores on some: b."
 
 
 def test_verdict_names_the_largest_gap_only_as_far_as_it_is_certain():

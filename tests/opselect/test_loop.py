@@ -21,7 +21,7 @@ from opselect.learners.schedules import Schedule
 from opselect.namespace import xp
 from opselect.policy import clip_gradient, network_output
 from opselect_envs.challenges import CHALLENGES
-from opselect_envs.dynamics import State, noisy_reward, observe, options, reset, reward, start, step
+from opselect_envs.dynamics import State, noisy_reward, observe, options, reset, reward, step
 from opselect_envs.operations import Operation
 from opselect_envs.tasks import TASKS, Task
 
@@ -188,21 +188,6 @@ def test_entropy_is_weighted_by_the_states_the_policy_reaches():
     sampled = played(SelfCritical())
     alone = occupancy(sampled.proposals)
     np.testing.assert_array_equal(np.ravel(alone), [1.0, 0.0])
-
-
-def test_options_that_are_known_already_change_nothing():
-    """Where episodes were just drawn, their first options are handed on, not worked out again."""
-    draws = np.random.default_rng(1).random((2, 9, TINY_CHAIN.uniforms), np.float32)
-    tensors = {name: tf.constant(v) for name, v in TINY_CHAIN.data().items()}
-    begun, first = start(xp, TINY_CHAIN, tensors, tf.constant(draws))
-
-    def rewards(**known):
-        policy = lambda o: tf.tile(o[..., :1], [1, 1, 1, 3]) * [1.0, -2.0, 0.5]  # noqa: E731
-        seeds = tf.constant([[1, 2], [3, 4]])
-        return rollout(policy, LeaveOneOut(5), (), TINY_CHAIN, tensors, begun, seeds, **known).rewards.numpy()
-
-    np.testing.assert_array_equal(rewards(first=first), rewards())
-    assert 0.1 < rewards().mean() < 0.9
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

@@ -42,6 +42,15 @@ def _cbrt(x: Tensor) -> Tensor:
     return root - (root * root * root - x) / (3.0 * root * root)  # one Newton step, to the last bits
 
 
+def _stack(parts: list[Tensor], axis: int) -> Tensor:
+    if axis != -1:
+        return tf.stack(parts, axis)
+    # Whole parts one after the other, seen from the side. XLA lays an array out in the order of its axes, so putting
+    # parts beside each other would write, and later read, one number at a time.
+    rank = parts[0].shape.rank
+    return tf.transpose(tf.stack(parts, 0), [*range(1, rank + 1), 0])
+
+
 def _logaddexp(a: Tensor, b: Tensor) -> Tensor:
     return a + tf.math.softplus(b - a)  # its gradient at a = b is 1/2, unlike that of max + log1p
 
@@ -79,7 +88,7 @@ xp = SimpleNamespace(
     sin=tf.sin,
     sinh=tf.sinh,
     sqrt=tf.sqrt,
-    stack=tf.stack,
+    stack=_stack,
     sum=tf.reduce_sum,
     tan=tf.tan,
     tanh=tf.tanh,

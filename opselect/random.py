@@ -9,6 +9,7 @@ A seed is a pair [2] int32, or one pair per replica [R, 2] int32.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = ["as_seed", "fold_in", "gumbel", "sample_one_hot", "substream", "three
 Tensor = Any
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
+_FEW = 32  # operations whose probabilities are added up one by one
 
 
 def as_seed(seed: int | Sequence[int] | Tensor) -> Tensor:
@@ -130,11 +132,20 @@ def sample_one_hot(distribution: Any, seed: Tensor, samples: int | None, *, axis
     Returns:
         [S, ..., K] float32 one-hots, or [..., K] when `samples` is None.
     """
-    probabilities = tf.stop_gradient(distribution.probs_parameter())
-    cumulative = tf.cumsum(tf.cast(probabilities, tf.float32), axis=-1)
-    cumulative = cumulative / cumulative[..., -1:]
-    batch = shape_of(probabilities)[:-1]
+    # As `log_probabilities` has them, and with the axis S, so that a compiled step works out one softmax for both.
+    logits = tf.maximum(tf.cast(tf.stop_gradient(distribution.logits_parameter()), tf.float32), -1e9)
+    batch, operations = shape_of(logits)[:-1], logits.shape[-1]
     shape = batch if samples is None else [samples, *batch]
     draws = uniform(seed, shape, axis=axis if samples is None else axis + 1)
-    index = tf.reduce_sum(tf.cast(cumulative <= draws[..., None], tf.int32), -1)
-    return tf.one_hot(index, probabilities.shape[-1])
+    probabilities = tf.nn.softmax(logits if samples is None else logits[None])
+    # A draw is below 1 by more than half of float32's spacing, so a threshold is below the sum of all.
+    if operations is not None and operations <= _FEW:
+        # XLA's cumulative sum adds each prefix up anew and cannot be fused with what reads it.
+        prefixes = list(itertools.accumulate(tf.unstack(probabilities, axis=-1)))
+        threshold = draws * prefixes[-1]
+        index = tf.add_n([tf.cast(p <= threshold, tf.int32) for p in prefixes[:-1]])
+    else:
+        cumulative = tf.cumsum(probabilities, axis=-1)
+        threshold = draws * cumulative[..., -1]
+        index = tf.reduce_sum(tf.cast(cumulative <= threshold[..., None], tf.int32), -1)
+    return tf.one_hot(index, operations)

@@ -16,7 +16,7 @@ from opselect.learners import LEARNERS, Learner
 from opselect_envs.operations import catalogued
 from opselect_envs.tasks import TASKS, Task
 
-__all__ = ["HEADLINE", "PRESETS", "Preset", "RunConfig", "cells"]
+__all__ = ["HEADLINE", "PRESETS", "Preset", "RunConfig", "cells", "compiling_pays"]
 
 HEADLINE = (
     "exact",
@@ -164,7 +164,6 @@ class Preset:
         chain_steps: optimiser steps on tasks of several decisions.
         summary: one line for help texts.
         points: how many evaluations along training.
-        xla: whether loops are compiled with XLA.
     """
 
     learners: tuple[str, ...]
@@ -173,12 +172,13 @@ class Preset:
     chain_steps: int
     summary: str
     points: int = 20
-    xla: bool = True
 
     def steps_for(self, task: Task) -> int:
         """The budget on this task."""
         return self.steps if task.horizon == 1 else self.chain_steps
 
+
+_XLA_FROM_STEPS = 1500
 
 PRESETS: dict[str, Preset] = {
     "default": Preset(HEADLINE, 5, 800, 320, "seven learners, 5 seeds, three minutes on 2 cores", points=10),
@@ -189,10 +189,18 @@ PRESETS: dict[str, Preset] = {
         60,
         "four learners, 2 seeds, in under a minute: a look that proves nothing",
         points=10,
-        xla=False,
     ),
     "full": Preset(tuple(LEARNERS), 10, 4000, 5000, "every learner, 10 seeds, to convergence: up to 40 minutes"),
 }
+
+
+def compiling_pays(steps: int) -> bool:
+    """Whether a training is so long that its loop should be compiled with XLA.
+
+    Compiling takes 3 to 6 seconds and 30 to 60 MB that TensorFlow never gives back, with 200 MB on top while it lasts;
+    a step, of a few milliseconds, then takes half the time or less.
+    """
+    return steps >= _XLA_FROM_STEPS
 
 
 def cells(
@@ -217,5 +225,6 @@ def cells(
                 continue
             budget = preset.steps_for(task) if steps is None else steps
             numbers = tuple(range(first_seed, first_seed + count))
-            runs.append(RunConfig(name, task, learner, numbers, budget, preset.points, xla=preset.xla))
+            xla = compiling_pays(budget)
+            runs.append(RunConfig(name, task, learner, numbers, budget, preset.points, xla=xla))
     return runs, inapplicable

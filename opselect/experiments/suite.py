@@ -23,7 +23,6 @@ SUITE_PRESETS: dict[str, Preset] = {
         320,
         "every challenge, five learners, 5 seeds",
         points=8,
-        xla=False,
     ),
     "quick": Preset(
         ("reinforce-rloo", "soft-mixture", "gumbel-softmax"),
@@ -32,7 +31,6 @@ SUITE_PRESETS: dict[str, Preset] = {
         100,
         "a challenge per axis, three learners, 5 seeds, short training",
         points=4,
-        xla=False,
     ),
 }
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from opselect.experiments.blocks import Engine
-from opselect.experiments.config import PRESETS, RunConfig
+from opselect.experiments.config import PRESETS, RunConfig, compiling_pays
 from opselect.experiments.many import Failures, run_all
 from opselect.experiments.results import RunResult, write_atomically
 from opselect.experiments.watching import Silent, Watcher
@@ -293,7 +293,7 @@ def tune(
     preset = PRESETS["default"]
     budget = preset.steps_for(task) if steps is None else steps
     numbers = tuple(range(seeds))
-    base = RunConfig(name, task, learner, numbers, budget, preset.points, xla=budget >= 400)
+    base = RunConfig(name, task, learner, numbers, budget, preset.points, xla=compiling_pays(budget))
     space = search_space(learner, task)
     study = _Study(space, seed)
     done: list[Trial] = []

@@ -21,7 +21,8 @@ from opselect.learners.rollout import Greedy, rollout
 from opselect.namespace import check_gradient, xp
 from opselect.policy import StackedDense, build_network, network_output, replica
 from opselect.random import fold_in, substream, uniform
-from opselect_envs.dynamics import State, noisy_reward, reset
+from opselect_envs import dynamics
+from opselect_envs.dynamics import State, noisy_reward
 from opselect_envs.operations import catalogued
 from opselect_envs.references import best_reward
 from opselect_envs.tasks import OPTIMAL_REGRET, Task
@@ -32,6 +33,7 @@ Tensor = Any
 Arrays = dict[str, np.ndarray]
 # What each random stream is for; folded into the seed beside the step.
 _START, _NOISE, _CHOICES = range(3)  # the choices last: each decision has a stream of its own from there
+_MOST_EVALUATED = 2**16  # trajectories per replica that are judged at once
 
 
 class Evaluation(NamedTuple):
@@ -171,11 +173,19 @@ class Loop:
         temperature = 1.0 if schedule is None else schedule.values(max(0, step - 1), 1, total)[0]
         start = task.held_out(rows)
         best = best_reward(task, task.data(), start, task.horizon) if task.blend else np.ones(rows, np.float32)
-        replicated = State(*(tf.constant(np.broadcast_to(a, (self.replicas, rows))) for a in start))
-        results = self._evaluate(
-            _tensors(task), _seed_pairs(seeds), replicated, tf.constant(best), tf.constant(temperature, tf.float32)
-        )
-        return Evaluation(*(r.numpy() for r in results))
+        # An enumeration multiplies each episode by its outcomes: in one go that would take a gigabyte. How many blocks
+        # that makes must not depend on R, or a seed's result would depend on those beside it.
+        outcomes = self.learner.estimator.evaluations(len(task.ops), task.horizon)
+        blocks = np.array_split(np.arange(rows), -(-outcomes * rows // _MOST_EVALUATED))
+        totals = np.zeros((len(Evaluation._fields), self.replicas))
+        data, heat = _tensors(task), tf.constant(temperature, tf.float32)
+        for i, block in enumerate(blocks):
+            shape = (self.replicas, len(block))
+            episodes = State(*(tf.constant(np.broadcast_to(a[block], shape)) for a in start))
+            streams = fold_in(_seed_pairs(seeds), -1 - i)  # never a training step's
+            means = self._evaluate(data, streams, episodes, tf.constant(best[block]), heat)
+            totals += len(block) / rows * np.stack([m.numpy() for m in means])
+        return Evaluation(*totals.astype(np.float32))
 
     def logits(self, observations: np.ndarray) -> np.ndarray:
         """The policy's logits [R, N, K] for observations [R, N, F]."""
@@ -208,11 +218,22 @@ class Loop:
             learning_rate, entropy_weight, temperature = tf.unstack(schedules[:, i])
             here = fold_in(seeds, first + i)
             draws = uniform(substream(here, _START), [self.replicas, rows, task.uniforms])
-            start = reset(xp, task, data, draws)
+            start, first_options = dynamics.start(xp, task, data, draws)
             estimator = self._estimator_at(temperature)
             state = tf.nest.map_structure(lambda v: v.read_value(), self.estimator_state)
             with tf.GradientTape() as tape:
-                played = rollout(policy, estimator, state, task, data, start, substream(here, _CHOICES), critic, clip)
+                played = rollout(
+                    policy,
+                    estimator,
+                    state,
+                    task,
+                    data,
+                    start,
+                    substream(here, _CHOICES),
+                    critic=critic,
+                    clip=clip,
+                    first=first_options,
+                )
                 rewards = played.rewards
                 if task.reward_noise:
                     noise = uniform(substream(here, _NOISE), [*rewards.shape, 2], axis=1)
@@ -237,7 +258,6 @@ class Loop:
     ) -> tuple[Tensor, ...]:
         policy, critic = self._functions()
         estimator = self._estimator_at(temperature)
-        seeds = fold_in(seeds, -1)  # never a training step's stream
         hard = rollout(policy, Greedy(), (), self.task, data, start, seeds).rewards[0]
         optimal = tf.cast(best - hard <= OPTIMAL_REGRET, tf.float32)
         state = tf.nest.map_structure(

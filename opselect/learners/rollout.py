@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from opselect._tensorflow import tf
 from opselect.estimators import Proposal
-from opselect.estimators.base import occupancy
+from opselect.estimators.base import log_probabilities, occupancy
 from opselect.namespace import xp
 from opselect.policy import clip_gradient, mask_logits
 from opselect.random import substream
@@ -62,6 +62,7 @@ def rollout(
     seeds: Tensor,
     critic: Callable[[Tensor], Tensor] | None = None,
     clip: float | None = None,
+    first: Options | None = None,
 ) -> Rollout:
     """Plays episodes from `start` to their end.
 
@@ -76,12 +77,16 @@ def rollout(
         critic: observations -> predicted losses [S, R, B], for estimators with `needs_value`.
         clip: the largest norm over K of the objective's gradient (its entropy included) in one decision's logits, or
             None.
+        first: the options [R, B] at `start`, if they are known already, as they are where `start` was just drawn.
     """
     state = State(*(x[None] for x in start))
     proposals: list[Proposal] = []
     entropy = tf.zeros_like(start.value)
     for decision in range(task.horizon):
-        choices = options(xp, task, data, state.value)
+        if decision or first is None:
+            choices = options(xp, task, data, state.value)
+        else:
+            choices = Options(*(x[None] for x in first))
         # What is seen of a state carries no gradient back to earlier choices: Fourier features would multiply it by up
         # to pi * 2**F at each decision and drown the part that goes through the operations.
         seen = state._replace(value=tf.stop_gradient(state.value))
@@ -92,10 +97,10 @@ def rollout(
         if clip is not None:
             # The loss is a mean over S and B, so a row's own gradient arrives divided by both.
             logits = clip_gradient(logits, clip / (logits.shape[0] * logits.shape[-2]))
-        log_p = tf.nn.log_softmax(logits)
-        spread = -tf.reduce_sum(tf.exp(log_p) * log_p, -1)
-        entropy += tf.reduce_sum(occupancy(proposals) * spread, 0) / task.horizon
         logits = logits[..., None, :]  # D = 1
+        log_p = log_probabilities(logits)
+        spread = -tf.reduce_sum(tf.exp(log_p) * log_p, [-2, -1])
+        entropy += tf.reduce_sum(occupancy(proposals) * spread, 0) / task.horizon
         logits = logits if decision else logits[0]
         proposal = estimator.propose(logits, estimator_state, substream(seeds, decision), decision=decision)
         if estimator.needs_value:

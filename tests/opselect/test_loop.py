@@ -19,7 +19,8 @@ from opselect.learners.loop import Loop, TrainingDivergedError, loop_for
 from opselect.learners.rollout import Greedy, rollout
 from opselect.learners.schedules import Schedule
 from opselect.namespace import xp
-from opselect.policy import clip_gradient, network_output
+from opselect.policy import clip_gradient
+from opselect_envs import dynamics
 from opselect_envs.challenges import CHALLENGES
 from opselect_envs.dynamics import State, noisy_reward, observe, options, reset, reward, step
 from opselect_envs.operations import Operation
@@ -133,7 +134,7 @@ def test_the_exact_learners_gradient_is_the_slope_of_the_expected_reward(task):
     with tf.GradientTape() as tape:
         tape.watch(weights)
         played = rollout(
-            lambda o: network_output(lambda x: tf.matmul(x, weights[0]) + weights[1], o),
+            lambda o: tf.tensordot(o, weights[0][0], 1) + weights[1],
             Exact(), (), task, tensors, State(*(tf.constant(a[None]) for a in start)), tf.zeros([1, 2], tf.int32),
         )  # fmt: skip
         surrogate, _ = Exact().surrogate(1.0 - played.rewards, played.proposals, ())
@@ -188,6 +189,21 @@ def test_entropy_is_weighted_by_the_states_the_policy_reaches():
     sampled = played(SelfCritical())
     alone = occupancy(sampled.proposals)
     np.testing.assert_array_equal(np.ravel(alone), [1.0, 0.0])
+
+
+def test_options_that_are_known_already_change_nothing():
+    """Where episodes were just drawn, their first options are handed on, not worked out again."""
+    draws = np.random.default_rng(1).random((2, 9, TINY_CHAIN.uniforms), np.float32)
+    tensors = {name: tf.constant(v) for name, v in TINY_CHAIN.data().items()}
+    begun, first = dynamics.start(xp, TINY_CHAIN, tensors, tf.constant(draws))
+
+    def rewards(**known):
+        policy = lambda o: tf.tile(o[..., :1], [1, 1, 1, 3]) * [1.0, -2.0, 0.5]  # noqa: E731
+        seeds = tf.constant([[1, 2], [3, 4]])
+        return rollout(policy, LeaveOneOut(5), (), TINY_CHAIN, tensors, begun, seeds, **known).rewards.numpy()
+
+    np.testing.assert_array_equal(rewards(first=first), rewards())
+    assert 0.1 < rewards().mean() < 0.9
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

@@ -42,6 +42,12 @@ def _cbrt(x: Tensor) -> Tensor:
     return root - (root * root * root - x) / (3.0 * root * root)  # one Newton step, to the last bits
 
 
+def _matmul(a: Tensor, b: Tensor) -> Tensor:
+    # For a matrix b. TensorFlow's own matmul, where it broadcasts b over [S, 1, N, M] on a CPU with oneDNN, writes past
+    # the end of its memory (TensorFlow 2.21).
+    return tf.tensordot(a, b, 1)
+
+
 def _stack(parts: list[Tensor], axis: int) -> Tensor:
     if axis != -1:
         return tf.stack(parts, axis)
@@ -78,7 +84,7 @@ xp = SimpleNamespace(
     log=tf.math.log,
     log1p=tf.math.log1p,
     logaddexp=_logaddexp,
-    matmul=tf.linalg.matmul,
+    matmul=_matmul,
     maximum=tf.maximum,
     minimum=tf.minimum,
     ones_like=tf.ones_like,

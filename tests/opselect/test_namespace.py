@@ -203,6 +203,17 @@ def test_a_step_has_gradient_zero_and_not_none():
         np.testing.assert_array_equal(tape.gradient(y, x), [0.0, 0.0])
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_stacks_and_products_are_numpys(mode):
+    rng = np.random.default_rng(0)
+    many, few = rng.normal(size=(9, 1, 12, 8)).astype(np.float32), rng.normal(size=(8, 3)).astype(np.float32)
+    compute = in_mode(lambda a, b: (xp.stack([a, -a, 2.0 * a], -1), xp.stack([a, -a], 0), xp.matmul(a, b)), mode)
+    last, first, product = compute(tf.constant(many), tf.constant(few))
+    np.testing.assert_array_equal(last, np.stack([many, -many, 2.0 * many], -1))
+    np.testing.assert_array_equal(first, np.stack([many, -many], 0))
+    np.testing.assert_allclose(product, many @ few, rtol=1e-5, atol=1e-5)
+
+
 def user_operation(**changes):
     definition = {
         "name": "mine",

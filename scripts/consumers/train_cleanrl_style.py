@@ -118,7 +118,7 @@ def main() -> int:
 
     @torch.no_grad()
     def choose(observations: np.ndarray, masks: np.ndarray) -> np.ndarray:
-        policy = agent.policy(torch.from_numpy(observations), torch.from_numpy(masks))
+        policy = agent.policy(torch.from_numpy(observations), torch.from_numpy(masks).bool())
         return policy.probs.argmax(-1).numpy()
 
     score = evaluate(choose, ENVIRONMENT)

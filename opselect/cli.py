@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import pathlib
 import re
@@ -108,8 +109,6 @@ _SeedsPerCell = Annotated[
 
 def _engine(name: str, address: str | None, seeds_per_cell: int | None = None) -> Any:
     """What `_run` runs configurations with: a function like `run_all`."""
-    import functools
-
     _one("--engine", name, ("local", "ray"))
     _within("--seeds-per-cell", seeds_per_cell, most=1000)
     if name == "local" and address is not None:
@@ -136,6 +135,13 @@ def _engine(name: str, address: str | None, seeds_per_cell: int | None = None) -
     return engine
 
 
+def _watcher(console: Any, quiet: bool, json_lines: bool) -> Any:
+    """What shows how runs get on."""
+    from opselect.experiments.watching import Bars, Lines, Silent
+
+    return Lines() if json_lines else Silent() if quiet else Bars(console)
+
+
 class _Outcome(NamedTuple):
     results: Sequence[Any]
     failures: dict[tuple[str, str], str]
@@ -155,9 +161,9 @@ def _run(
 ) -> _Outcome:
     """Runs what is not done yet; Ctrl-C ends it with what is."""
     from opselect.experiments.many import Interrupted
-    from opselect.experiments.watching import Bars, Lines, Several, Silent, TensorBoard, Watcher
+    from opselect.experiments.watching import Several, TensorBoard
 
-    shown: Watcher = Lines() if json_lines else Silent() if quiet else Bars(console)
+    shown = _watcher(console, quiet, json_lines)
     watcher = Several([shown, TensorBoard(out / "tensorboard")]) if tensorboard else shown
     with _noted(console) as notes:
         try:
@@ -395,7 +401,6 @@ def tune(
     from opselect.experiments.cluster import ClusterError, connected
     from opselect.experiments.many import Interrupted
     from opselect.experiments.tuning import TuneError, check_available, tune
-    from opselect.experiments.watching import Bars, Lines, Silent
     from opselect.learners import LEARNERS
 
     _one("LEARNER", learner, LEARNERS)
@@ -418,7 +423,7 @@ def tune(
                 steps=steps,
                 seed=seed,
                 engine=chosen_engine,
-                watcher=Lines if json_lines else Silent if quiet else lambda: Bars(console),
+                watcher=functools.partial(_watcher, console, quiet, json_lines),
             )
     except (TuneError, ClusterError) as error:
         raise Mistake(str(error)) from error

@@ -18,7 +18,7 @@ import numpy as np
 from opselect._tensorflow import tf
 from opselect.namespace import shape_of
 
-__all__ = ["as_seed", "fold_in", "gumbel", "sample_one_hot", "substream", "threefry", "uniform"]
+__all__ = ["as_finite", "as_seed", "fold_in", "gumbel", "sample_one_hot", "substream", "threefry", "uniform"]
 
 Tensor = Any
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -118,6 +118,11 @@ def gumbel(seed: Tensor, shape: Sequence[Any], *, axis: int = 0) -> Tensor:
     return -tf.math.log(-tf.math.log(uniform(seed, shape, axis=axis)))
 
 
+def as_finite(logits: Tensor) -> Tensor:
+    """Logits in float32 of the same probabilities: -inf, as a mask is in float16, becomes -1e9."""
+    return tf.maximum(tf.cast(logits, tf.float32), -1e9)
+
+
 def sample_one_hot(distribution: Any, seed: Tensor, samples: int | None, *, axis: int = 0) -> Tensor:
     """Draws from a `tfp.distributions.Categorical` with one random stream per replica, as one-hots.
 
@@ -133,7 +138,7 @@ def sample_one_hot(distribution: Any, seed: Tensor, samples: int | None, *, axis
         [S, ..., K] float32 one-hots, or [..., K] when `samples` is None.
     """
     # As `log_probabilities` has them, and with the axis S, so that a compiled step works out one softmax for both.
-    logits = tf.maximum(tf.cast(tf.stop_gradient(distribution.logits_parameter()), tf.float32), -1e9)
+    logits = as_finite(tf.stop_gradient(distribution.logits_parameter()))
     batch, operations = shape_of(logits)[:-1], logits.shape[-1]
     shape = batch if samples is None else [samples, *batch]
     draws = uniform(seed, shape, axis=axis if samples is None else axis + 1)

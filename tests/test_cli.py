@@ -7,39 +7,14 @@ import pathlib
 import re
 import subprocess
 import sys
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from opselect.cli import _gather_lists, main
+from opselect.cli import _gather_lists
 
 ROOT = pathlib.Path(__file__).parents[1]
-
-
-class Done(NamedTuple):
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def opselect(monkeypatch, capsys):
-    """Runs the command in this process: TensorFlow takes ten seconds to start in a new one."""
-
-    def call(*arguments, status=0):
-        monkeypatch.setenv("COLUMNS", "100")
-        monkeypatch.setenv("NO_COLOR", "1")
-        monkeypatch.setattr(sys, "argv", ["opselect", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        done = Done(*capsys.readouterr())
-        assert (exit_.value.code or 0) == status, done
-        assert "Traceback" not in done.stderr
-        return done
-
-    return call
 
 
 def in_a_new_process(*arguments):

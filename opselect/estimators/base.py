@@ -22,7 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from opselect._tensorflow import tf, tfp
 from opselect.numerics import InvalidShapeError
-from opselect.random import sample_one_hot
+from opselect.random import as_finite, sample_one_hot
 
 __all__ = [
     "Estimator",
@@ -178,11 +178,6 @@ def mean_loss(self: Any, losses: Tensor, proposals: Sequence[Proposal], state: S
 def categorical(logits: Tensor) -> Any:
     """The distribution that operations are drawn from: a `tfp.distributions.Categorical` of the logits."""
     return tfp.distributions.Categorical(logits=logits)
-
-
-def as_finite(logits: Tensor) -> Tensor:
-    """Logits in float32 of the same probabilities: -inf, as a mask is in float16, becomes -1e9."""
-    return tf.maximum(tf.cast(logits, tf.float32), -1e9)
 
 
 def log_probabilities(logits: Tensor) -> Tensor:

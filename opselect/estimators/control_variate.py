@@ -16,7 +16,6 @@ from typing import Any
 from opselect._tensorflow import tf
 from opselect.estimators.base import (
     Proposal,
-    as_finite,
     check_logits,
     check_losses,
     log_prob,
@@ -26,7 +25,7 @@ from opselect.estimators.base import (
 from opselect.estimators.enumeration import check_at_once
 from opselect.namespace import shape_of, xp
 from opselect.numerics import check_temperature
-from opselect.random import as_seed, gumbel, uniform
+from opselect.random import as_finite, as_seed, gumbel, uniform
 
 __all__ = ["REBAR", "RELAX", "given_choice"]
 

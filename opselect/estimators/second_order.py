@@ -13,7 +13,6 @@ from typing import Any
 from opselect._tensorflow import tf
 from opselect.estimators.base import (
     Proposal,
-    as_finite,
     check_samples,
     draw_one_hots,
     mean_loss,
@@ -22,6 +21,7 @@ from opselect.estimators.base import (
 )
 from opselect.estimators.straight_through import softmax_vjp, with_vjp
 from opselect.namespace import shape_of
+from opselect.random import as_finite
 
 __all__ = ["MinimumVariance", "ReinMax"]
 

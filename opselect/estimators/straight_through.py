@@ -9,7 +9,6 @@ from typing import Any
 from opselect._tensorflow import tf
 from opselect.estimators.base import (
     Proposal,
-    as_finite,
     check_samples,
     draw_one_hots,
     log_probabilities,
@@ -20,7 +19,7 @@ from opselect.estimators.base import (
 from opselect.estimators.relaxation import gumbel_softmax
 from opselect.namespace import shape_of, xp
 from opselect.numerics import check_temperature, straight_through
-from opselect.random import substream, uniform
+from opselect.random import as_finite, substream, uniform
 
 __all__ = [
     "DecoupledStraightThrough",

@@ -8,7 +8,6 @@ sums may be rounded otherwise.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import pathlib
@@ -19,7 +18,8 @@ import numpy as np
 
 from opselect.experiments.config import RunConfig
 from opselect.experiments.many import Failures, Interrupted, run_all
-from opselect.experiments.results import DamagedFileError, RunResult, config_hash
+from opselect.experiments.results import RunResult, folder_of
+from opselect.experiments.run import finished
 from opselect.experiments.watching import Watcher
 
 __all__ = ["Engine", "merge", "run_in_blocks", "split"]
@@ -136,11 +136,8 @@ def _whole(
         if len(found) < len(blocks):
             continue
         result = found[0] if len(blocks) == 1 else merge(config, found, len(blocks[0].seeds))
-        own = folder / f"{config.name}-{config.learner.name}-{config_hash(result.config)}"
-        before = None
-        with contextlib.suppress(FileNotFoundError, DamagedFileError):
-            before = RunResult.load(own)
-        if before is None or before.config != result.config:
+        own = folder / folder_of(config.name, config.learner.name, result.config)
+        if finished(own, result.config) is None:
             result.save(own)
         results.append(result)
     return results

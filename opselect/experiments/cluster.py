@@ -34,11 +34,11 @@ from opselect.experiments.results import RESULT, RunResult, write_atomically
 
 if TYPE_CHECKING:  # TensorFlow comes with these
     from opselect.experiments.config import RunConfig
+    from opselect.experiments.many import Failures
     from opselect.experiments.watching import Watcher
 
 __all__ = ["ClusterError", "check_available", "connected", "run_on_ray"]
 
-Failures = dict[tuple[str, str], str]
 _LOG = logging.getLogger("opselect")
 _ATTEMPTS = 4
 _POLL_SECONDS = 0.2

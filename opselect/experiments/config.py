@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from opselect.experiments.results import config_hash
+from opselect.experiments.results import folder_of
 from opselect.learners import LEARNERS, Learner
 from opselect_envs.operations import catalogued
 from opselect_envs.tasks import TASKS, Task
@@ -103,7 +103,7 @@ class RunConfig:
     @property
     def folder(self) -> str:
         """The name of the run's folder: readable, and unique by the configuration's hash."""
-        return f"{self.name}-{self.learner.name}-{config_hash(self.to_dict())}"
+        return folder_of(self.name, self.learner.name, self.to_dict())
 
 
 def _own_operations(task: Task) -> dict[str, str]:

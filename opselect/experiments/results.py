@@ -16,13 +16,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["RESULT", "DamagedFileError", "Picture", "RunResult", "config_hash", "write_atomically"]
+__all__ = ["RESULT", "DamagedFileError", "Picture", "RunResult", "config_hash", "folder_of", "write_atomically"]
 
 RESULT = "result.npz"
 
 
 class DamagedFileError(ValueError):
     """A file that is cut off, foreign, or not what its name says."""
+
+
+def folder_of(task: str, learner: str, config: Mapping[str, Any]) -> str:
+    """The name of a run's folder: readable, and unique by the configuration's hash."""
+    return f"{task}-{learner}-{config_hash(config)}"
 
 
 def config_hash(config: Mapping[str, Any]) -> str:

@@ -265,6 +265,15 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return marks if len(marks) > 1 else [low, high]  # type: ignore[possibly-undefined]
 
 
+def _a_line_each(axes: Any, names: Sequence[str]) -> None:
+    """Names down the left side, from the top, and no axis there."""
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    axes.tick_params(axis="y", length=0, labelcolor=_INK)
+    axes.spines["left"].set_visible(False)
+    axes.grid(color=_GRID, linewidth=0.8, axis="x")
+
+
 def improvements(pairs: Sequence[Mapping[str, Any]], styles: Mapping[str, int], *, width: int = 430) -> str:
     """P(X > Y) of one learner X against each of the others, a line each, with its interval.
 
@@ -284,11 +293,7 @@ def improvements(pairs: Sequence[Mapping[str, Any]], styles: Mapping[str, int], 
         axes.plot(chance["value"], place, color=_colour(index), marker=_marker(index), markersize=7, clip_on=False)
     axes.axvline(0.5, color=_INK, linewidth=0.9, linestyle=(0, (1, 2)))
     axes.set_xlim(0, 1)
-    axes.set_ylim(len(pairs) - 0.5, -0.5)
-    axes.set_yticks(range(len(pairs)), [pair["y"] for pair in pairs], parse_math=False)
-    axes.tick_params(axis="y", length=0, labelcolor=_INK)
-    axes.spines["left"].set_visible(False)
-    axes.grid(color=_GRID, linewidth=0.8, axis="x")
+    _a_line_each(axes, [pair["y"] for pair in pairs])
     x = pairs[0]["x"]
     axes.set_xlabel(f"P({x} scores higher)", color=_MUTED, fontsize=11, parse_math=False)
     told = ", ".join(f"{pair['y']} {pair['probability']['value']:.2f}" for pair in pairs)
@@ -317,11 +322,7 @@ def discretisation_gaps(rows: Sequence[Mapping[str, Any]], styles: Mapping[str, 
         axes.plot(hard["iqm"], place, color=colour, marker="o", markersize=6, clip_on=False, zorder=3)
     low = min([0.0, *(min(row["hard_score"]["low"], row["soft_score"]["iqm"]) for row in rows)])
     axes.set_xlim(low, max([1.0, *(max(row["hard_score"]["high"], row["soft_score"]["iqm"]) for row in rows)]))
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), [row["learner"] for row in rows], parse_math=False)
-    axes.tick_params(axis="y", length=0, labelcolor=_INK)
-    axes.spines["left"].set_visible(False)
-    axes.grid(color=_GRID, linewidth=0.8, axis="x")
+    _a_line_each(axes, [row["learner"] for row in rows])
     axes.set_xlabel("score", color=_MUTED, fontsize=11)
     told = "; ".join(
         f"{row['learner']} {row['soft_score']['iqm']:.2f} to {row['hard_score']['iqm']:.2f}" for row in rows

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 
-from opselect.cli import main
 from opselect.experiments import tuning
 from opselect.experiments.many import Interrupted
 from opselect.experiments.tuning import Choice, Range, TuneError, as_code, search_space, tune
@@ -168,22 +166,6 @@ def test_without_optuna_it_says_what_to_install(monkeypatch, tmp_path):
 # --- the command ---
 
 
-@pytest.fixture
-def opselect(monkeypatch, capsys):
-    def call(*arguments, status=0):
-        monkeypatch.setenv("COLUMNS", "100")
-        monkeypatch.setenv("NO_COLOR", "1")
-        monkeypatch.setattr(sys, "argv", ["opselect", *map(str, arguments)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        done = capsys.readouterr()
-        assert (exit_.value.code or 0) == status, done
-        return done
-
-    return call
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -197,23 +179,23 @@ def opselect(monkeypatch, capsys):
 )
 def test_mistakes_get_one_clear_line(arguments, message, opselect):
     done = opselect("tune", *arguments, status=2)
-    assert message in done.err
-    assert len(done.err.strip().splitlines()) == 1
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.slow
 def test_tuning_from_the_command_line(opselect, tmp_path):
     arguments = ("tune", "ScalarOp", "reinforce", "--trials", 2, "--seeds", 1, "--steps", 20, "--out", tmp_path)
     done = opselect(*arguments)
-    assert re.search(r"learning_rate +0\.01 +0\.\d+", done.out)
-    assert re.search(r"score, 1 seeds tuned on +-?0\.\d{4} +-?0\.\d{4}", done.out)
-    assert re.search(r"score, 5 fresh seeds +-?0\.\d{4} +-?0\.\d{4}", done.out)
-    assert "the fresh seeds are the fair judge" in done.out
-    assert "learner = Learner(" in done.out
-    assert done.err == ""
+    assert re.search(r"learning_rate +0\.01 +0\.\d+", done.stdout)
+    assert re.search(r"score, 1 seeds tuned on +-?0\.\d{4} +-?0\.\d{4}", done.stdout)
+    assert re.search(r"score, 5 fresh seeds +-?0\.\d{4} +-?0\.\d{4}", done.stdout)
+    assert "the fresh seeds are the fair judge" in done.stdout
+    assert "learner = Learner(" in done.stdout
+    assert done.stderr == ""
     written = (tmp_path / "tune.json").read_bytes()
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.npz")}
     assert 3 <= len(before) <= 4  # two trials; fresh seeds for the default and the best, which may be one
-    assert opselect(*arguments).out == done.out
+    assert opselect(*arguments).stdout == done.stdout
     assert (tmp_path / "tune.json").read_bytes() == written
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("result.npz")} == before

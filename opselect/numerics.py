@@ -177,17 +177,38 @@ def _stand_ins(selected: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
     rank = selected.shape.rank
     if rank is not None and any(_has_rows(v, selected) for v in operands):
         return _stand_in_rows(selected, operands)
-    # The largest first operand, of those places the largest second one, and so on: cheaper than a gather at an index.
-    found = []
-    for i, v in enumerate(operands):
+    for v in operands:
         if not (v.dtype.is_floating or v.dtype.is_integer):
             raise TypeError(f"operands must be real numbers, got {v.dtype.name}")
+    operands = [tf.stop_gradient(v) for v in operands]
+    size = selected.shape.num_elements() or 0
+    if size < _GLANCE**2 or any(v.shape != selected.shape for v in operands):
+        return _largest_selected(selected, operands)[0]
+    # Most batches have such a place among some entries of theirs, which spares a pass over all of them.
+    some = [tf.reshape(v, [-1])[:: size // _GLANCE] for v in (selected, *operands)]
+    found, somewhere = _largest_selected(some[0], some[1:])
+    return tf.cond(somewhere, lambda: found, lambda: _largest_selected(selected, operands)[0])
+
+
+_GLANCE = 256  # how many entries are looked at first
+
+
+def _largest_selected(selected: Tensor, operands: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """(an entry of each operand, all from one place that is selected and finite; whether there is such a place).
+
+    The largest first operand, of those places the largest second one, and so on: cheaper than a gather at an index.
+    """
+    for v in operands:
+        selected = selected & tf.math.is_finite(v) if v.dtype.is_floating else selected
+    found: list[Tensor] = []
+    somewhere: Tensor = False
+    for i, v in enumerate(operands):
         lowest = tf.constant(v.dtype.min, v.dtype)
-        usable = selected & tf.math.is_finite(v) if v.dtype.is_floating else selected
-        largest = tf.reduce_max(tf.where(usable, v, lowest))
+        largest = tf.reduce_max(tf.where(selected, v, lowest))
         selected = selected & (v == largest)
-        found.append(tf.where(largest > lowest, largest, _default(v, i)))
-    return found
+        somewhere = largest > lowest if i == 0 else somewhere  # XLA reduces numbers faster than booleans
+        found.append(tf.where(somewhere, largest, _default(v, i)))
+    return found, somewhere
 
 
 def _default(operand: Tensor, index: int) -> Tensor:
@@ -465,12 +486,18 @@ def _hypot(x: Tensor, y: Tensor) -> Any:
     large, small = tf.maximum(tf.abs(x), tf.abs(y)), tf.minimum(tf.abs(x), tf.abs(y))
     missing = tf.math.is_nan(x) | tf.math.is_nan(y)  # maximum and minimum pass a NaN on in some modes only
     inside = ~missing & (large >= _smallest_normal(x.dtype)) & (large <= x.dtype.max)
-    ratio = small / tf.where(inside, large, tf.ones_like(large))  # neither overflows nor vanishes, as squares do
-    value = _clip(tf.where(inside, large * tf.sqrt(1.0 + ratio * ratio), tf.where(missing, x + y, large)), x.dtype.max)
+    # Squares of a ratio neither overflow nor vanish; outside it is 0.
+    ratio = tf.where(inside, small, tf.zeros_like(small)) / tf.where(inside, large, tf.ones_like(large))
+    square = 1.0 + ratio * ratio
+    # large * sqrt(square), as a quotient: XLA keeps those, and the gradient then reads the value, not x and y.
+    half = tf.where(large > 1.0, _constant(0.5, x), _constant(1.0, x))  # large * square could overflow
+    total = half * tf.where(missing, x + y, large) * square
+    value = _clip(total / (half * tf.sqrt(square)), x.dtype.max)
 
     def gradient(upstream: Tensor) -> Any:
-        directions = [tf.where(inside, divide(v, _hypot(x, y)), tf.zeros_like(v)) for v in (x, y)]
-        return [_product(upstream, d) for d in directions]
+        length = _hypot(x, y)
+        inside = (length >= _smallest_normal(x.dtype)) & (length < x.dtype.max)
+        return [_product(upstream, tf.where(inside, divide(v, length), tf.zeros_like(v))) for v in (x, y)]
 
     return value, gradient
 

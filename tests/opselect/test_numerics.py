@@ -109,6 +109,26 @@ def test_nothing_leaks_into_what_a_branch_captures(derivatives):
     assert np.isfinite(second)
 
 
+@pytest.mark.parametrize("places", ["many", "one", "none"])
+def test_large_operands_stand_in_for_themselves_too(in_mode, places):
+    # Of so many entries only some are looked at first; "one" is not among them.
+    x = np.full((300, 300), -1.0, np.float32)
+    x.flat[{"many": slice(0, None, 7), "one": 12_345, "none": []}[places]] = 4.0
+    selected = np.count_nonzero(x == 4.0)
+
+    def gradients(w, x, y):
+        with tf.GradientTape() as tape:
+            tape.watch((w, x, y))
+            # The root is real only where x > y, so stand-ins must come from one place.
+            value = opselect.where(x > y, lambda x, y: w * tf.sqrt(x - y), 0.0, [x, y])
+        return tf.reduce_sum(value), tape.gradient(value, (w, x, y))
+
+    loss, (dw, dx, dy) = in_mode(gradients)(*map(tf.constant, (np.float32(1.5), x, np.zeros_like(x))))
+    np.testing.assert_allclose([loss, dw], [1.5 * 2.0 * selected, 2.0 * selected], rtol=1e-6)
+    np.testing.assert_allclose(dx, np.where(x == 4.0, 1.5 / 4.0, 0.0), rtol=1e-6)
+    np.testing.assert_allclose(dy, -dx.numpy())
+
+
 def test_a_given_stand_in_serves_where_nothing_is_selected(derivatives):
     def function(w, x, stand_in=None):
         return opselect.where(x > 2, lambda x: w * tf.acosh(x), 0.0, x, stand_in=stand_in)
@@ -318,6 +338,15 @@ def test_numbers_and_arrays_are_taken(in_mode):
     assert float(opselect.divide(1, 4)) == 0.25
     np.testing.assert_allclose(opselect.pow(np.array([2.0, 3.0]), 2), [4, 9])
     np.testing.assert_allclose(opselect.divide(tf.constant([1, 2]), tf.constant([2.0, 0.0]), fill=-7.0), [0.5, -7])
+
+
+def test_hypot_neither_overflows_nor_vanishes(derivatives):
+    x, y = [3e38, -2e-38, 3e20, 1.0, 2e38, 0.0, INF, 5.0], [0.0, 4e-38, 4e20, 1e-20, 3.3e38, 0.0, 1.0, NAN]
+    value, (dx, dy), _ = derivatives(opselect.hypot, x, y)
+    largest = np.finfo(np.float32).max
+    np.testing.assert_allclose(value, [3e38, math.hypot(2e-38, 4e-38), 5e20, 1.0, largest, 0, largest, NAN], rtol=3e-7)
+    np.testing.assert_allclose(dx, [1, -1 / math.sqrt(5), 0.6, 1, 0, 0, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(dy, [0, 2 / math.sqrt(5), 0.8, 1e-20, 0, 0, 0, 0], rtol=1e-6)
 
 
 def test_norm_and_logsumexp_along_axes(in_mode):

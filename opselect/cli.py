@@ -311,7 +311,9 @@ def suite(
     ] = False,
     beside: Annotated[
         list[pathlib.Path] | None,
-        typer.Option(help="A file of other agents' scores to show beside, see `opselect_envs.suite`; repeatable."),
+        typer.Option(
+            help="Other agents' scores beside: lines of JSON with agent, challenge, score, low, high; repeatable."
+        ),
     ] = None,
     out: Annotated[pathlib.Path, typer.Option(help="Where results are kept and continued.")] = pathlib.Path(
         "runs/suite"
@@ -337,15 +339,16 @@ def suite(
     chosen_engine = _engine(engine, address, seeds_per_cell)
     from opselect.comparison.suite import AgentFileError, read_agents, summarise_suite
 
-    try:
-        agents = [row for path in beside or () for row in read_agents(path)]
-    except AgentFileError as error:
-        raise Mistake(f"--beside: {error}") from error
     console = _console(quiet or json_lines)
     _load_tensorflow(console)
     from opselect.experiments.machine import versions
     from opselect.experiments.suite import relaxed, suite_cells
     from opselect.learners import LEARNERS
+
+    try:
+        agents = read_agents(*(beside or ()), taken=LEARNERS)
+    except AgentFileError as error:
+        raise Mistake(f"--beside: {error}") from error
     from opselect.report.suite import print_suite, write_suite
 
     runs, inapplicable = suite_cells(

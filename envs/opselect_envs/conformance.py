@@ -138,14 +138,29 @@ def check_vector_env(
     Raises:
         ConformanceError: an `AssertionError` which names check, mode, step, key, row and both values; what the
             environment raised is its cause.
-        ValueError: an unknown check or mode; num_envs or steps below 1.
+        ValueError: an unknown check or mode, or none; num_envs or steps below 1; kwargs that are not for the caller.
+        gymnasium.error.Error, ImportError: there is no environment of that id, or no such module.
     """
     if num_envs < 1 or steps < 1:
         raise ValueError(f"num_envs and steps must be at least 1, got num_envs={num_envs!r} and steps={steps!r}")
+    if isinstance(modes, str | AutoresetMode) or not modes:
+        raise ValueError(
+            f"modes must be a sequence of autoreset modes such as {[m.value for m in MODES]}, got {modes!r}"
+        )
+    known = [mode.value for mode in AutoresetMode]
+    for mode in modes:
+        if not isinstance(mode, AutoresetMode) and mode not in known:
+            raise ValueError(f"modes must be among {known}, got {mode!r}; did you mean {nearest(mode, known)!r}?")
+    if isinstance(checks, str) or (checks is not None and not checks and not spawn):
+        raise ValueError(f"checks must be a collection of {', '.join(CHECKS)}, or None for all, got {checks!r}")
+    for name in ("autoreset_mode", "num_envs", "render_mode"):
+        if name in (kwargs or {}):
+            raise ValueError(f"kwargs must not have {name!r}, which the checks choose themselves")
     for name in checks or ():
         if name not in CHECKS:
             near = nearest(name, CHECKS)
             raise ValueError(f"checks must be among {', '.join(CHECKS)}, got {name!r}; did you mean {near!r}?")
+    _spec_of(env_id)  # a wrong id is no fault of an environment
     case = _Case(env_id, dict(kwargs or {}), num_envs, steps, seed, ulps, violate_masks)
     chosen = {name: check for name, check in CHECKS.items() if checks is None or name in checks}
     for mode in [AutoresetMode(mode) for mode in modes]:
@@ -245,17 +260,19 @@ class _Case:
             self._made.pop().close()
 
 
+def _spec_of(env_id: str | EnvSpec) -> EnvSpec:
+    if isinstance(env_id, EnvSpec):
+        return env_id
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    return gym.spec(name)
+
+
 def _takes_mode(env_id: str | EnvSpec) -> bool:
     """Whether the vector environment has an `autoreset_mode` argument; True if that cannot be told."""
     # Passing it to see what happens leaves behind an object half made, which complains when it is deleted.
-    if isinstance(env_id, str):
-        module, _, name = env_id.rpartition(":")
-        if module:
-            importlib.import_module(module)
-        spec = gym.registry.get(name)
-    else:
-        spec = env_id
-    entry = None if spec is None else spec.vector_entry_point
+    entry = _spec_of(env_id).vector_entry_point
     if entry is None:
         return True
     parameters = inspect.signature(load_env_creator(entry) if isinstance(entry, str) else entry).parameters
@@ -668,9 +685,12 @@ def _check_seeds(case: _Case, mode: AutoresetMode) -> None:
 def _check_fresh(case: _Case, mode: AutoresetMode) -> None:
     kept: list[tuple[str, np.ndarray]] = []  # of the environment that is written to
     watched: list[tuple[str, np.ndarray, bytes]] = []  # of the other
+    dicts: list[dict[str, Any]] = []  # of the call before, to be emptied once it is known that they are not used again
 
     def after(handed: list[Any], result: Any, expected: Any) -> None:
         for name, part in _parts(result):
+            if any(part is earlier for earlier in dicts):
+                raise _Difference(name, "is the same dict that the call before returned")
             for where, array in _leaves(part, name):
                 for earlier, other in kept:
                     if np.shares_memory(array, other):
@@ -684,6 +704,9 @@ def _check_fresh(case: _Case, mode: AutoresetMode) -> None:
             )
         for part in (*handed, *result):
             _meddle(part)
+        for earlier in dicts:
+            earlier.clear()
+        dicts[:] = [part for part in result if isinstance(part, dict)]
 
     pair = _Pair(case, mode, case.make(mode), case.make(mode), "an instance that nobody wrote to", after=after)
     pair.reset(seed=case.seed)
@@ -705,8 +728,6 @@ def _meddle(value: Any) -> None:
                 np.logical_not(array, out=array)
             elif array.dtype.kind in "iufc":
                 array += array.dtype.type(1)
-    if isinstance(value, dict):
-        value.clear()
 
 
 def _check_actions(case: _Case, mode: AutoresetMode) -> None:
@@ -785,7 +806,8 @@ def _check_spec(case: _Case, mode: AutoresetMode) -> None:
 def _check_render(case: _Case, mode: AutoresetMode) -> None:
     vector = case.make(mode)
     vector.reset(seed=case.seed)
-    if (frames := vector.render()) is not None:
+    frames = vector.render()
+    if frames is not None and tuple(frames) != (None,) * case.num_envs:  # SyncVectorEnv gives a None per row
         raise _Difference("render()", f"must be None without a render mode, got {_short(frames)}")
     for render_mode in vector.metadata.get("render_modes", []):
         if render_mode == "human":

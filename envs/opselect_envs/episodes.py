@@ -10,26 +10,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opselect_envs.dynamics import Options, State, observe, one_hot, options, reward, start, step
+from opselect_envs.dynamics import Options, State, branches, observe, one_hot, options, reward, start, step
 from opselect_envs.references import best_reward
 from opselect_envs.tasks import OPTIMAL_REGRET, Task
 
 __all__ = [
     "REGRET_PATHS",
+    "STEP_KEYS",
     "Episodes",
     "action_mask",
     "advance",
+    "advance_all",
     "begin",
     "data_of",
     "merge",
     "observations",
     "report",
     "take",
+    "tells_every_regret",
 ]
 
 Data = dict[str, Any]
 REGRET_PATHS = 1000
-"""A chain whose remaining decisions after the first have more paths than this reports its whole regret at its end."""
+"""A chain whose decisions after the first have more paths than this tells its regret at its end only, as a whole."""
+STEP_KEYS = ("error", "optimal", "regret")
+"""What ``info`` has after a step only."""
 
 
 class Episodes(NamedTuple):
@@ -83,25 +88,51 @@ def advance(
 
     Returns:
         ``(episodes, terminated [B] bool, reward [B] float32, regret [B] float64)``; the reward is noise-free, and 0
-        before the end. The regrets of an episode sum to the oracle's reward minus its own.
+        before the end. The regrets of an episode that is played to its end sum to the oracle's noise-free reward
+        minus its own; where not `tells_every_regret`, that of a decision before the end is 0.
     """
     state = step(np, episodes.choices, episodes.state, one_hot(actions, len(task.ops)))
-    decision = episodes.decision + 1
+    return _arrived(task, data, state, episodes, 1)
+
+
+def advance_all(task: Task, data: Data, episodes: Episodes) -> tuple[Episodes, np.ndarray, np.ndarray, np.ndarray]:
+    """Takes every decision in every episode: `advance` of B K rows, of which row b K + k takes operation k in row b.
+
+    An episode that is over may be among them; what follows it has no meaning.
+    """
+    state = State(*(np.ascontiguousarray(a).reshape(-1) for a in branches(episodes.state, episodes.choices)))
+    state = state._replace(value=state.value + np.float32(0.0))  # the sum that `step` takes has no -0.0
+    return _arrived(task, data, state, episodes, len(task.ops))
+
+
+def _arrived(
+    task: Task, data: Data, state: State, episodes: Episodes, copies: int
+) -> tuple[Episodes, np.ndarray, np.ndarray, np.ndarray]:
+    """What `advance` returns, of states [B copies] that a decision in each of B episodes led to."""
+    before, decision = np.repeat(episodes.best, copies), np.repeat(episodes.decision + 1, copies)
     terminated = (decision >= task.horizon) | (state.alive == 0)
     clean = reward(np, task, data, state)
     if np.count_nonzero(terminated) == len(terminated):  # several times as fast as `all`
         choices, best = episodes.choices, clean.astype(np.float64)
+        if copies > 1:
+            nothing = np.broadcast_to(np.float32(0.0), (len(decision), len(task.ops)))
+            choices = Options(nothing, nothing)
     else:
         clean = np.where(terminated, clean, np.float32(0.0))
         choices = options(np, task, data, state.value)
-        best = np.where(terminated, clean, episodes.best)
-        if len(task.ops) ** (task.horizon - 1) <= REGRET_PATHS:
+        best = np.where(terminated, clean, before)
+        if tells_every_regret(task):
             remaining = np.where(terminated, 0, task.horizon - decision)
             for left in np.unique(remaining[~terminated]):
                 rows = np.flatnonzero(remaining == left)
                 best[rows] = best_reward(task, data, State(*(a[rows] for a in state)), int(left))
-    regret = np.maximum(episodes.best - best, 0.0)
+    regret = np.maximum(before - best, 0.0)
     return Episodes(state, choices, decision, best), terminated, clean, regret
+
+
+def tells_every_regret(task: Task) -> bool:
+    """Whether the regret of each decision is worked out; else only that of whole episodes."""
+    return len(task.ops) ** (task.horizon - 1) <= REGRET_PATHS
 
 
 def observations(task: Task, data: Data, *batches: Episodes) -> list[np.ndarray]:

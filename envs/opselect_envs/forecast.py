@@ -5,43 +5,47 @@ Shapes: n episodes, K operations, F features.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from opselect_envs.dynamics import State
 from opselect_envs.episodes import (
+    STEP_KEYS,
     Data,
     Episodes,
-    advance,
+    advance_all,
     begin,
     observations,
     report,
-    take,
 )
 from opselect_envs.tasks import Task
 
-__all__ = ["Ends", "Forecast", "forecast", "most_rows"]
+__all__ = ["Forecast", "Level", "forecast", "most_rows"]
 
 _CELLS = 200_000  # how many numbers a forecast holds at most, about
-_MOST_OPERATIONS = 32  # with more, most of the ends worked out would never be looked at
+_MOST_OUTCOMES = 512  # with more per episode, too few of those worked out would ever be looked at
 
 
-class Ends(NamedTuple):
-    """What each operation leads to in tasks of one decision: row i * K + k is operation k in episode i."""
+class Level(NamedTuple):
+    """What one decision leads to: row i K + k is operation k at row i of the level before (first: in episode i)."""
 
     observations: np.ndarray
     """[n K, F] float32."""
     rewards: np.ndarray
     """[n K] float32, noise-free."""
-    over: list[bool]
-    values: list[float]
-    alive: list[bool]
-    infos: dict[str, list[Any]]
-    """What ``info`` says besides the mask and the target."""
+    masks: np.ndarray | None
+    """[n K, K] int8; None after the last decision, when all are ones."""
+    over: np.ndarray
+    """[n K] bool."""
+    state: State
+    """[n K]."""
+    infos: dict[str, np.ndarray]
+    """What ``info`` says besides the mask and the target, [n K] each."""
 
 
 class Forecast(NamedTuple):
-    """The starts of n episodes and, where that is little, all their ends."""
+    """The starts of n episodes and, where those are few, all that can come of them."""
 
     episodes: Episodes
     observations: np.ndarray
@@ -49,30 +53,35 @@ class Forecast(NamedTuple):
     masks: np.ndarray
     """[n, K] int8."""
     targets: list[float]
-    ends: Ends | None
+    levels: list[Level]
+    """One per decision, or none at all."""
 
 
 def forecast(task: Task, data: Data, uniforms: np.ndarray, before: int) -> Forecast:
     """Works out the episodes that begin from draws [n, task.uniforms], `before` of which came before them."""
-    n, k = len(uniforms), len(task.ops)
+    n = len(uniforms)
     episodes = begin(task, data, uniforms, before + np.arange(n))
-    running = np.zeros(n, bool)
-    told = report(episodes, running)
+    told = report(episodes, np.zeros(n, bool))
     (seen,) = observations(task, data, episodes)
-    ends = None
-    if task.horizon == 1 and k <= _MOST_OPERATIONS:
-        after, over, rewards, regret = advance(
-            task, data, take(episodes, np.repeat(np.arange(n), k)), np.tile(np.arange(k), n)
-        )
-        (final,) = observations(task, data, after)
-        outcome = report(after, over, regret)
-        infos = {key: values.tolist() for key, values in outcome.items() if key not in ("action_mask", "target")}
-        ends = Ends(final, rewards, over.tolist(), after.state.value.tolist(), (after.state.alive != 0).tolist(), infos)
-    return Forecast(episodes, seen, told["action_mask"], told["target"].tolist(), ends)
+    levels, now = [], episodes
+    for decision in range(task.horizon if _outcomes(task) <= _MOST_OUTCOMES else 0):
+        now, over, rewards, regret = advance_all(task, data, now)
+        (shown,) = observations(task, data, now)
+        outcome = report(now, over, regret)
+        masks = outcome["action_mask"] if decision + 1 < task.horizon else None
+        levels.append(Level(shown, rewards, masks, over, now.state, {key: outcome[key] for key in STEP_KEYS}))
+    return Forecast(episodes, seen, told["action_mask"], told["target"].tolist(), levels)
+
+
+def _outcomes(task: Task) -> int:
+    """How many states an episode can come to after its start: K + K**2 + ... + K**T."""
+    return sum(len(task.ops) ** (decision + 1) for decision in range(task.horizon))
 
 
 def most_rows(task: Task) -> int:
     """How many episodes are worth working out at a time."""
-    k = len(task.ops)
-    width = task.observation_size * (k if task.horizon == 1 and k <= _MOST_OPERATIONS else 1) + k
+    outcomes, k = _outcomes(task), len(task.ops)
+    if outcomes > _MOST_OUTCOMES:
+        outcomes = 0
+    width = task.observation_size * (1 + outcomes) + k * (1 + outcomes // k)
     return int(np.clip(_CELLS // width, 1, 128))

@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from opselect_envs.challenges import CHALLENGES
+from opselect_envs.challenges import CHALLENGES, Challenge
 from opselect_envs.naming import nearest
 from opselect_envs.tasks import TASKS, InvalidTaskError, Task
 
@@ -38,15 +38,20 @@ def as_task(task: str | Task) -> Task:
     raise InvalidTaskError(f"unknown task {task!r}; did you mean {near!r}? Known: {known}")
 
 
-def task_of(env_id: str) -> Task:
+def task_of(env_id: str | Challenge) -> Task:
     """The task that an environment of this package poses.
 
     Args:
-        env_id: such as ``"opselect/ScalarOp-v0"``, with or without ``opselect_envs:`` before it, or a task's name.
+        env_id: such as ``"opselect/ScalarOp-v0"``, with or without ``opselect_envs:`` before it; a task's name; or a
+            challenge of the suite.
 
     Raises:
         InvalidTaskError: there is no such environment here; the nearest id is suggested.
     """
+    if isinstance(env_id, Challenge):
+        return env_id.task
+    if not isinstance(env_id, str):
+        raise InvalidTaskError(f"env_id must be an id such as 'opselect/ScalarOp-v0', got {env_id!r}")
     if env_id in TASKS or env_id in CHALLENGES:
         return as_task(env_id)
     ours = [i for i, spec in gymnasium.registry.items() if i.startswith(("opselect/", "opselect-suite/"))]
@@ -67,6 +72,10 @@ def task_with(task: str | Task, parameters: dict[str, Any]) -> Task:
     if base.horizon == 1:
         known.remove("horizon")
     for name, value in parameters.items():
+        if name == "horizon" and base.horizon == 1:
+            raise UnknownParameterError(
+                f"unknown parameter horizon={value!r} of a task of one decision; OpChain has it"
+            )
         if name == "goal":
             raise UnknownParameterError(
                 f"unknown parameter goal={value!r}: the id decides whether the target is shown; ScalarOpGoal shows it"
@@ -79,4 +88,10 @@ def task_with(task: str | Task, parameters: dict[str, Any]) -> Task:
             )
     if base.rule is None and parameters.get("rule") is not None:
         parameters = {"regions": Task.regions, **parameters}  # a task without a rule counts one region
-    return replace(base, **parameters) if parameters else base
+    if not parameters:
+        return base
+    task = replace(base, **parameters)
+    if parameters.get("regions", task.regions) != task.regions:
+        has = "there is no rule" if task.rule is None else f"the rule names {task.regions} operations, one per region"
+        raise InvalidTaskError(f"regions={parameters['regions']!r} does not hold, as {has}; leave it out")
+    return task

@@ -47,6 +47,12 @@ class Trail:
     def error(self) -> float:
         return abs(self.values[-1] - self.target)
 
+    def add(self, pick: int, value: float, alive: bool) -> None:
+        """One decision more."""
+        self.picks.append(pick)
+        self.values.append(value)
+        self.alive = alive
+
 
 def ansi(task: Task, trail: Trail | None) -> str:
     """The episode as a line of text, such as ``x = 0.5 | log -> -0.69315 | target -0.69315 | error 0``."""

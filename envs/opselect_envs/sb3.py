@@ -79,10 +79,13 @@ class SB3VecEnv(VecEnv):
     def reset(self) -> Any:
         """Starts an episode in every row, with what `seed` and `set_options` gave; returns observations [B, ...]."""
         seeds = None if all(s is None for s in self._seeds) else self._seeds
-        observations, infos = self.envs.reset(seed=seeds, options=self._options[0] or None)
+        options = self._options[0] or None
+        observations, infos = self.envs.reset(seed=seeds, options=options)
         self._reset_seeds()
         self._reset_options()
-        self._returns[:] = self._lengths[:] = 0
+        fresh = np.ones(self.num_envs, bool) if options is None else options.get("reset_mask", True)
+        fresh = np.broadcast_to(fresh, self.num_envs)  # the other rows' episodes go on
+        self._returns[fresh] = self._lengths[fresh] = 0
         self.reset_infos = [{} for _ in range(self.num_envs)]
         _hand_out(infos, self.reset_infos, np.ones(self.num_envs, bool))
         return observations
@@ -218,6 +221,7 @@ def make_sb3_vec_env(env_id: str, num_envs: int = 1, *, seed: int | None = None,
 
     Raises:
         gymnasium.error.UnregisteredEnv: no such `env_id`; the nearest is suggested.
+        ValueError: a seed that is no integer >= 0.
     """
     if "n_envs" in kwargs:  # which make_vec_env has
         raise TypeError(f"unknown argument n_envs={kwargs['n_envs']!r}; did you mean 'num_envs'?")
@@ -228,7 +232,9 @@ def make_sb3_vec_env(env_id: str, num_envs: int = 1, *, seed: int | None = None,
         raise type(error)(f"env_id must be registered, got {env_id!r}; did you mean {near!r}?") from error
     adapted = SB3VecEnv(envs)
     if seed is not None:
-        adapted.seed(seed)
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise ValueError(f"seed must be an integer >= 0 or None, got {seed!r}")
+        adapted.seed(int(seed))
     return adapted
 
 

@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.error import Error, InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from opselect_envs import rendering
 from opselect_envs.dynamics import noisy_reward
-from opselect_envs.episodes import Episodes, advance, begin, data_of, merge, observations, report, take
+from opselect_envs.episodes import (
+    STEP_KEYS,
+    Episodes,
+    advance,
+    begin,
+    data_of,
+    merge,
+    observations,
+    report,
+    take,
+    tells_every_regret,
+)
 from opselect_envs.forecast import Forecast, forecast, most_rows
 from opselect_envs.lookup import task_with
 from opselect_envs.naming import nearest
@@ -29,7 +40,6 @@ __all__ = ["OpSelectEnv", "OpSelectVectorEnv"]
 Info = dict[str, Any]
 _METADATA: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 _NOISE_DRAWS = 2  # what `noisy_reward` takes
-_STEP_KEYS = ("error", "optimal", "regret")  # of info, after a step only
 
 
 def _check_render_mode(render_mode: str | None) -> str | None:
@@ -49,13 +59,14 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
 
     An action is an index into the task's operations. One decision ends an episode of ``ScalarOp`` and ``ScalarOpGoal``,
     `horizon` decisions one of ``OpChain``; picking an operation that is not available ends any episode at once without
-    reward. The reward comes with the last decision.
+    reward (except for the task's noise). The reward comes with the last decision.
 
     Observations are [task.observation_size] float32 in [-1, 1]. ``info`` holds ``action_mask`` ([K] int8, what is
     available at the state observed) and ``target``; after a step also ``error`` (the distance to the target),
-    ``regret`` (the reward that the decision gave away: an episode's regrets sum to 1 minus its noise-free reward) and
-    ``optimal`` (whether it gave away none). A chain with more than `episodes.REGRET_PATHS` paths reports all regret at
-    its end.
+    ``regret`` (the reward that the decision gave away: over an episode that is not truncated they sum to the oracle's
+    noise-free reward minus its own) and ``optimal`` (whether it gave away none). In a chain with more than
+    `episodes.REGRET_PATHS` paths after the first decision, the last two are of the whole episode and come at its end.
+    Where the rule shifts, `shift_after` counts the episodes begun since the environment was last seeded.
 
     Args:
         task: the name of a standard task or of a challenge of the suite, or a `Task`.
@@ -79,13 +90,15 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
         self._forecast: Forecast | None = None
         self._first, self._next = 0, 0  # where in the stream the forecast begins; its row that comes next
         self._rows = 1  # how many episodes the forecast works out
+        self._free = np.ones(len(self.task.ops), np.int8)  # the mask when nothing is left to choose
         self._stride = self.task.uniforms + (_NOISE_DRAWS if self.task.reward_noise > 0 else 0)
         self._count = 0  # episodes begun since it was seeded
         self._row = 0  # of the forecast, the episode's
-        self._episode: Episodes | None = None  # as it is now, unless the forecast holds its end
+        self._decision, self._place = 0, 0  # decisions taken; where the forecast has the episode, in the level of these
+        self._episode: Episodes | None = None  # as it is now, unless the forecast holds that
         self._mask: np.ndarray | None = None  # [K] int8, once reset
         self._over = True
-        self._trail: rendering.Trail | None = None  # kept only with a render mode
+        self._trail: rendering.Trail | None = None  # of an episode that began with a render mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Info]:
         """Starts an episode; returns the observation and ``info``. No options are known; they are ignored."""
@@ -93,11 +106,13 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
         if seed is not None:
             self._count = 0
         upcoming = self._upcoming()
-        self._row, self._next = self._next, self._next + 1
+        self._row = self._place = self._next
+        self._next, self._decision = self._next + 1, 0
         self._stream.take(self.task.uniforms)
         self._count += 1
         self._episode, self._over = None, False
         mask = self._mask = upcoming.masks[self._row].copy()
+        self._trail = None
         if self.render_mode is not None:
             value = float(upcoming.episodes.state.value[self._row])
             self._trail = rendering.Trail([value], upcoming.targets[self._row])
@@ -117,26 +132,32 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
         if self._over or forecast is None or self._mask is None:
             raise ResetNeeded("step() was called before reset(), or after the end of an episode; call reset() first")
         pick = self._valid(action)
-        ends = forecast.ends
-        if ends is None:
+        if not forecast.levels:
             return self._decide(forecast, pick)
-        end = self._row * len(self.task.ops) + pick
-        self._over = ends.over[end]
-        reward = self._noisy(ends.rewards[end : end + 1])
-        self._mask = np.ones(len(self.task.ops), np.int8)
-        self._remember(pick, ends.values[end], ends.alive[end])
-        info = {"action_mask": self._mask.copy(), "target": forecast.targets[self._row]}
-        info |= {key: values[end] for key, values in ends.infos.items()}
-        return ends.observations[end].copy(), reward, self._over, False, info
+        level = forecast.levels[self._decision]
+        place = self._place = self._place * len(self._free) + pick
+        self._decision += 1
+        self._over = over = level.over.item(place)
+        reward = self._noisy(level.rewards[place : place + 1])
+        mask = self._mask = self._free if level.masks is None else level.masks[place]
+        if self._trail is not None:
+            self._trail.add(pick, level.state.value.item(place), level.state.alive.item(place) != 0)
+        info = {"action_mask": mask.copy(), "target": forecast.targets[self._row]}
+        for key, values in level.infos.items():
+            info[key] = values.item(place)
+        return level.observations[place].copy(), reward, over, False, info
 
     def _decide(self, forecast: Forecast, pick: int) -> tuple[np.ndarray, float, bool, bool, Info]:
-        """One of several decisions, or one among many operations."""
+        """Where too much could come of an episode to work it out beforehand."""
         before = self._episode or take(forecast.episodes, np.array([self._row]))
         after, over, rewards, regret = advance(self.task, self._data, before, np.array([pick], np.int64))
         self._episode, self._over = after, bool(over[0])
         reward = self._noisy(rewards)
-        self._remember(pick, float(after.state.value[0]), bool(after.state.alive[0]))
+        if self._trail is not None:
+            self._trail.add(pick, float(after.state.value[0]), bool(after.state.alive[0]))
         info = _row_of(report(after, over, regret))
+        if not self._over and not tells_every_regret(self.task):
+            del info["regret"], info["optimal"]
         self._mask = info["action_mask"].copy()
         return observations(self.task, self._data, after)[0][0], reward, self._over, False, info
 
@@ -177,12 +198,6 @@ class OpSelectEnv(gym.Env[np.ndarray, np.int64]):
         if self._over and self.task.reward_noise > 0:
             rewards = noisy_reward(np, self._data, rewards, self._stream.take(_NOISE_DRAWS)[None])
         return float(rewards[0])
-
-    def _remember(self, pick: int, value: float, alive: bool) -> None:
-        if self._trail is not None:
-            self._trail.picks.append(pick)
-            self._trail.values.append(value)
-            self._trail.alive = alive
 
     def _valid(self, action: Any) -> int:
         try:
@@ -227,7 +242,7 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         max_episode_steps: int | None = None,
         **parameters: Any,
     ) -> None:
-        if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
+        if not _is_integer(num_envs) or num_envs < 1:
             raise ValueError(f"num_envs must be an integer of at least 1, got {num_envs!r}")
         self.task = task_with(task, parameters)
         self.render_mode = _check_render_mode(render_mode)
@@ -237,16 +252,19 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.single_observation_space, self.single_action_space = _spaces(self.task)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._limit = np.inf if max_episode_steps in (None, -1) else max_episode_steps
-        if not self._limit >= 1:
-            raise ValueError(f"max_episode_steps must be at least 1, or None for no limit, got {max_episode_steps!r}")
+        unlimited = max_episode_steps is None or max_episode_steps == -1
+        if not unlimited and not (_is_integer(max_episode_steps) and max_episode_steps >= 1):
+            raise ValueError(
+                f"max_episode_steps must be an integer >= 1, or None for no limit, got {max_episode_steps!r}"
+            )
+        self._limit = np.inf if unlimited else max_episode_steps
         self._data = data_of(self.task)
         self._count = np.zeros(self.num_envs, np.int64)  # episodes begun in each row since it was seeded
         self._streams = Streams(self.num_envs, max(self.task.uniforms, _NOISE_DRAWS))
         self._episodes: Episodes | None = None
         self._terminated = np.zeros(self.num_envs, bool)
         self._over = np.zeros(self.num_envs, bool)  # terminated or truncated, and not reset since
-        self._trails: dict[int, rendering.Trail] = {}  # by row; kept only with a render mode
+        self._trails: dict[int, rendering.Trail] = {}  # by row, of episodes that began with a render mode
 
     @property
     def np_random_seed(self) -> tuple[int | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -269,19 +287,17 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
         Returns:
             ``(observations [B, observation_size] float32, infos)``.
+
+        Raises:
+            gymnasium.error.Error: a seed is no integer >= 0; nothing was seeded then.
         """
+        if options is not None and not isinstance(options, dict):
+            raise ValueError(f"options must be a dict or None, got {options!r}")
         mask = None if options is None else options.get("reset_mask")
         rows = None if mask is None else _rows(self._valid_mask(mask))
         if self._episodes is None and rows is not None:
             raise ResetNeeded("the first reset() must not leave out rows with a reset_mask")
-        if seed is None:
-            seeds: Sequence[int | None] = [None] * self.num_envs
-        elif isinstance(seed, int | np.integer):
-            seeds = [int(seed) + i for i in range(self.num_envs)]
-        else:
-            seeds = [None if s is None else int(s) for s in seed]
-            if len(seeds) != self.num_envs:
-                raise ValueError(f"seed must hold num_envs={self.num_envs} seeds, got {len(seeds)}")
+        seeds = self._valid_seeds(seed)
         every = np.arange(self.num_envs) if rows is None else rows
         self._streams.seed(seeds, every)
         self._count[[row for row in every.tolist() if seeds[row] is not None]] = 0
@@ -304,8 +320,8 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             ResetNeeded: before the first reset, or a row is over and `autoreset_mode` is DISABLED.
         """
         self._require_reset("step")
-        actions = self._valid_actions(actions)
         played = ~self._over
+        actions = self._valid_actions(actions, played)
         if np.count_nonzero(self._over):
             if self.autoreset_mode == AutoresetMode.DISABLED:
                 raise ResetNeeded(
@@ -322,11 +338,12 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         over = terminated | truncated
         self._terminated, self._over = terminated.copy(), over.copy()  # a reset writes to them
 
-        told = self._report(regret)
+        told, every = self._report(regret), np.ones(self.num_envs, bool)
         if self.autoreset_mode != AutoresetMode.SAME_STEP or not np.count_nonzero(over):
             now = observations(self.task, self._data, self._running)[0]
-            return now, rewards, terminated, truncated, self._infos(told, played)
-        infos: Info = {"final_info": _masked(told, over), "_final_info": over.copy(), "_final_obs": over.copy()}
+            return now, rewards, terminated, truncated, self._infos(told, every, played, terminated)
+        final_info = self._infos(dict(told), over, over, terminated)
+        infos: Info = {"final_info": final_info, "_final_info": over.copy(), "_final_obs": over.copy()}
         rows = _rows(over)
         ended = self._running if rows is None else take(self._running, rows)
         self._begin(rows)
@@ -335,7 +352,7 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if rows is not None:
             infos["final_obs"] = np.full(self.num_envs, None, object)
             infos["final_obs"][rows] = [*final]
-        infos |= self._infos(told | self._report(), played & ~over)
+        infos |= self._infos(told | self._report(), every, played & ~over, terminated)
         return now, rewards, terminated, truncated, infos
 
     def action_masks(self) -> np.ndarray:
@@ -380,18 +397,23 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._episodes = after if rows is None else merge(self._running, rows, after)
         if self.render_mode is not None:
             for i, row in enumerate(range(self.num_envs) if rows is None else rows):
-                self._trails[row].picks.append(int(actions[i]))
-                self._trails[row].values.append(float(after.state.value[i]))
-                self._trails[row].alive = bool(after.state.alive[i])
+                if row in self._trails:  # not if the mode was set after the episode began
+                    self._trails[row].add(int(actions[i]), float(after.state.value[i]), bool(after.state.alive[i]))
         return rewards, terminated, after.decision >= self._limit, regret
 
     def _report(self, regret: np.ndarray | None = None) -> dict[str, np.ndarray]:
         return report(self._running, self._terminated, regret)
 
-    def _infos(self, told: dict[str, np.ndarray], stepped: np.ndarray) -> Info:
-        """Lays out a report; what belongs to a step is known of the rows `stepped` [B] bool."""
-        of_step = {key: told.pop(key) for key in _STEP_KEYS if key in told}
-        return _masked(told, np.ones(self.num_envs, bool)) | _masked(of_step, stepped)
+    def _infos(
+        self, told: dict[str, np.ndarray], rows: np.ndarray, stepped: np.ndarray, terminated: np.ndarray
+    ) -> Info:
+        """Lays out a report on `rows` [B] bool; what belongs to a step is known of the rows `stepped` [B] bool."""
+        of_step = {key: told.pop(key) for key in STEP_KEYS if key in told}
+        infos = _masked(told, rows)
+        if of_step and not tells_every_regret(self.task):
+            infos |= _masked({"error": of_step.pop("error")}, stepped)
+            stepped = stepped & terminated
+        return infos | _masked(of_step, stepped)
 
     # --- checking what is handed in -----------------------------------------------------------------------------------
 
@@ -404,6 +426,22 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         if self._episodes is None:
             raise ResetNeeded(f"{method}() was called before reset()")
 
+    def _valid_seeds(self, seed: Any) -> list[int | None]:
+        if seed is None:
+            return [None] * self.num_envs
+        if _is_integer(seed):
+            seeds = [int(seed) + i for i in range(self.num_envs)]
+        elif isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes):
+            if len(seed) != self.num_envs:
+                raise ValueError(f"seed must hold num_envs={self.num_envs} seeds, got {len(seed)}")
+            seeds = list(seed)
+        else:
+            raise Error(f"seed must be an integer >= 0, a sequence of {self.num_envs} of them or None, got {seed!r}")
+        for row, s in enumerate(seeds):
+            if s is not None and not (_is_integer(s) and s >= 0):
+                raise Error(f"seed must be an integer >= 0 or None, got {s!r} for row {row}")
+        return [None if s is None else int(s) for s in seeds]
+
     def _valid_mask(self, mask: Any) -> np.ndarray:
         if not isinstance(mask, np.ndarray) or mask.shape != (self.num_envs,) or mask.dtype != bool or not mask.any():
             raise ValueError(
@@ -411,7 +449,7 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             )
         return mask
 
-    def _valid_actions(self, actions: Any) -> np.ndarray:
+    def _valid_actions(self, actions: Any, played: np.ndarray) -> np.ndarray:
         array = np.asarray(actions)
         if array.shape != (self.num_envs,) or array.dtype.kind not in "iu":
             raise InvalidAction(
@@ -419,9 +457,15 @@ class OpSelectVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             )
         highest = len(self.task.ops) - 1
         if array.min() < 0 or array.max() > highest:
-            row = int(np.flatnonzero((array < 0) | (array > highest))[0])
-            raise InvalidAction(f"actions[{row}] must be an integer in [0, {highest}], got {array[row]}")
+            wrong = np.flatnonzero(((array < 0) | (array > highest)) & played)  # the others' actions are not looked at
+            if len(wrong):
+                row = int(wrong[0])
+                raise InvalidAction(f"actions[{row}] must be an integer in [0, {highest}], got {array[row]}")
         return array
+
+
+def _is_integer(value: Any) -> TypeGuard[int | np.integer]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _rows(mask: np.ndarray) -> np.ndarray | None:

@@ -64,7 +64,8 @@ class Task:
             the best one.
         distractors: how many scalars without any bearing on the target are observed as well, each with F features.
         rule_after: the rule that holds from an episode on, with as many regions as `rule`; None: the same for ever.
-        shift_after: how many episodes `rule` holds before `rule_after` does. The environments count each row's.
+        shift_after: how many episodes `rule` holds before `rule_after` does. The environments count the episodes that
+            each row began since it was last seeded.
 
     Raises:
         InvalidTaskError: a parameter out of range; the message names it, its value and what is allowed.
@@ -105,15 +106,14 @@ class Task:
         _require_integer("frequencies", self.frequencies, 0, 16)
         _require_number("reward_noise", self.reward_noise, 0.0, 1.0)
         _require_number("tolerance", self.tolerance, 0.0)
-        _require_number("value_limit", self.value_limit, 0.0)
+        _require_number("value_limit", self.value_limit, max(abs(self.low), abs(self.high)))
+        for name in ("goal", "mask_actions"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise InvalidTaskError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            set_(name, bool(getattr(self, name)))
         if self.reward not in ("dense", "sparse"):
             near = nearest(self.reward, ("dense", "sparse"))
             raise InvalidTaskError(f"reward must be 'dense' or 'sparse', got {self.reward!r}; did you mean {near!r}?")
-        if max(abs(self.low), abs(self.high)) > self.value_limit:
-            raise InvalidTaskError(
-                f"value_limit must be at least the largest |x|, {max(abs(self.low), abs(self.high))},"
-                f" got {self.value_limit!r}"
-            )
         _require_number("blend", self.blend, 0.0, 1.0)
         _require_integer("distractors", self.distractors, 0, 256)
         _require_integer("shift_after", self.shift_after, 0, 2**53)

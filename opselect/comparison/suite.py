@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from opselect.comparison.statistics import interval
+from opselect.comparison.statistics import MIN_SEEDS, interval
 from opselect.experiments.results import RunResult
 from opselect_envs.challenges import AXES, CHALLENGES
 from opselect_envs.naming import nearest
@@ -27,37 +27,72 @@ class AgentFileError(ValueError):
     """A file of other agents' scores that is not what it should be; the message names the line."""
 
 
-def read_agents(path: pathlib.Path) -> list[Row]:
+def read_agents(*paths: pathlib.Path, taken: Collection[str] = ()) -> list[Row]:
     """Reads other agents' scores: a line of JSON each, ``{"agent", "challenge", "score", "low", "high"}``.
 
-    What `opselect_envs.suite.score` returns has the last three. Further keys are ignored.
+    What `opselect_envs.suite.score` returns has the last three. A challenge is a name or an id. Further keys are
+    ignored.
+
+    Args:
+        *paths: the files.
+        taken: names that no agent may have, those of the learners.
 
     Raises:
-        AgentFileError: the file can't be read, or a line is no such object; nothing of it is used then.
+        AgentFileError: a file can't be read or has nothing, a line is no such object, or there are two lines for one
+            agent and challenge; nothing is used then.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise AgentFileError(f"{path} can't be read: {error}") from error
-    rows = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    rows: dict[tuple[str, str], Row] = {}
+    for path in paths:
         try:
-            found = json.loads(line)
-            row = {"agent": str(found["agent"])} | {key: float(found[key]) for key in ("score", "low", "high")}
-            challenge = str(found["challenge"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise AgentFileError(
-                f'{path}, line {number}: needs {{"agent", "challenge", "score", "low", "high"}} as JSON; {error!r}'
-            ) from error
-        if challenge not in CHALLENGES:
-            near = nearest(challenge, CHALLENGES)
-            raise AgentFileError(f"{path}, line {number}: unknown challenge {challenge!r}; did you mean {near!r}?")
-        if not np.isfinite([row["score"], row["low"], row["high"]]).all():
-            raise AgentFileError(f"{path}, line {number}: scores must be finite numbers")
-        rows.append(row | {"challenge": challenge})
-    return rows
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise AgentFileError(f"{path} can't be read: {error}") from error
+        if not any(map(str.strip, lines)):
+            raise AgentFileError(f"{path} is empty; it needs a line of JSON for each agent and challenge")
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = _agent_row(line, taken)
+                key = row["agent"], row["challenge"]
+                if key in rows:
+                    raise ValueError(f"there is a line for agent {key[0]!r} and challenge {key[1]!r} already")
+            except ValueError as error:
+                raise AgentFileError(f"{path}, line {number}: {error}") from error
+            rows[key] = row
+    return list(rows.values())
+
+
+_IDS = {challenge.id: name for name, challenge in CHALLENGES.items()}
+
+
+def _agent_row(line: str, taken: Collection[str]) -> Row:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"is no JSON ({error})") from error
+    keys = ("agent", "challenge", "score", "low", "high")
+    missing = [key for key in keys if key not in found] if isinstance(found, dict) else list(keys)
+    if missing:
+        raise ValueError(f"needs an object with {', '.join(keys)}; missing: {', '.join(missing)}")
+    for key in keys[:2]:
+        if not isinstance(found[key], str):
+            raise ValueError(f"{key} must be a string, got {found[key]!r}")
+    for key in keys[2:]:
+        if isinstance(found[key], bool) or not isinstance(found[key], int | float) or not np.isfinite(found[key]):
+            raise ValueError(f"{key} must be a finite number, got {found[key]!r}")
+    row = {key: float(found[key]) if key in keys[2:] else found[key] for key in keys}
+    if not row["low"] <= row["score"] <= row["high"]:
+        raise ValueError(f"low <= score <= high must hold, got {row['low']}, {row['score']} and {row['high']}")
+    if row["agent"] in taken:
+        raise ValueError(
+            f"agent {row['agent']!r} has the name of a learner; give it another, such as 'my-{row['agent']}'"
+        )
+    row["challenge"] = _IDS.get(row["challenge"].removeprefix("opselect_envs:"), row["challenge"])
+    if row["challenge"] not in CHALLENGES:
+        near = nearest(row["challenge"], CHALLENGES)
+        raise ValueError(f"unknown challenge {row['challenge']!r}; did you mean {near!r}?")
+    return row
 
 
 def summarise_suite(
@@ -79,7 +114,7 @@ def summarise_suite(
         (0 for other agents), "score" and "gap" ({"iqm", "low", "high"}, null where unknown), "best_fixed" (the score of
         the best fixed operation) and, where it has no score, "why_not". An axis' row has "axis", "learner", "relaxed",
         "seeds" (the fewest), "score" (the mean over its challenges of the scores, cut to [0, 1]) and "outcome":
-        "passes", "fails" or "between".
+        "passes", "fails", "between" or, from fewer than MIN_SEEDS seeds, "no verdict".
     """
     rows: list[Row] = []
     for result in results:
@@ -103,6 +138,8 @@ def summarise_suite(
                 score = float(np.mean([0.0 if r["score"] is None else np.clip(r["score"]["iqm"], 0, 1) for r in some]))
                 outcome = "passes" if score >= PASSES else "fails" if score < FAILS else "between"
                 seeds = min((row["seeds"] for row in some if row["score"] is not None), default=0)
+                if 0 < seeds < MIN_SEEDS:  # other agents have 0: their interval is theirs to answer for
+                    outcome = "no verdict"
                 kind = {"relaxed": relaxed.get(name, False), "seeds": seeds}
                 axes.append({"axis": axis, "learner": name, **kind, "score": score, "outcome": outcome})
     return {"challenges": rows, "axes": axes}

@@ -31,7 +31,9 @@ __all__ = [
     "check_logits",
     "check_losses",
     "log_prob",
+    "magic_box",
     "occupancy",
+    "reinforced",
     "score_function_surrogate",
 ]
 
@@ -215,15 +217,37 @@ def occupancy(proposals: Sequence[Proposal]) -> Tensor | float:
 def score_function_surrogate(losses: Tensor, advantages: Sequence[Tensor], proposals: Sequence[Proposal]) -> Tensor:
     """The surrogate [...] of a score-function estimator, averaged over the S samples.
 
-    Its value is the mean loss; its gradient in the logits is ``mean_s sum_t advantage_ts * grad log p(choice_ts)``.
+    Its value is the mean loss; its gradient in the logits is ``mean_s sum_t advantage_ts * grad log p(choice_ts)``. Its
+    second derivatives are unbiased as well, and so are those of a program's later decisions with its earlier ones.
 
     Args:
         losses: [S, ...].
-        advantages: per decision, [S, ...]; no gradient flows through them.
+        advantages: per decision, [S, ...]: the losses less baselines that are held constant.
         proposals: per decision.
     """
-    total = losses
+    total, past = losses, 1.0
     for advantage, proposal in zip(advantages, proposals, strict=True):
         log_p = log_prob(proposal)
-        total += tf.stop_gradient(advantage) * (log_p - tf.stop_gradient(log_p))
+        total += past * reinforced(losses, advantage, log_p)
+        past *= magic_box(log_p)
     return tf.reduce_mean(total, axis=0)
+
+
+def magic_box(log_p: Tensor) -> Tensor:
+    """1, whose derivatives of every order are those of p over p: DiCE (Foerster et al. 2018). log_p: [...]."""
+    return tf.exp(log_p - tf.stop_gradient(log_p))
+
+
+def reinforced(losses: Tensor, advantage: Tensor, log_p: Tensor) -> Tensor:
+    """0, with the gradient ``advantage * grad log p`` in the logits, and second derivatives that are unbiased too.
+
+    Those of DiCE with its baseline (Foerster et al. 2018, Mao et al. 2019), also across logits and what is behind the
+    losses.
+
+    Args:
+        losses: [...].
+        advantage: [...], the losses less a baseline that is held constant.
+        log_p: [...], the log-probability of what was sampled.
+    """
+    live = tf.stop_gradient(advantage) + (losses - tf.stop_gradient(losses))
+    return live * (magic_box(log_p) - 1.0)

@@ -18,6 +18,7 @@ from opselect.estimators.base import (
     log_prob,
     log_probabilities,
     no_state,
+    reinforced,
 )
 from opselect.namespace import shape_of
 
@@ -132,8 +133,8 @@ class OptimalReinforce:
         fixed = tf.where(p > 0, tf.stop_gradient(losses), tf.zeros_like(losses))
         baseline = tf.math.divide_no_nan(tf.reduce_sum(size * fixed, 0), tf.reduce_sum(size, 0))
         expected = tf.reduce_sum(p * losses, 0)
-        score = tf.reduce_sum(drawn * (log_p - tf.stop_gradient(log_p)), 0)
-        return expected + (tf.reduce_sum(drawn * fixed, 0) - baseline) * score, state
+        sampled = tf.reduce_sum(drawn * tf.where(p > 0, losses, tf.zeros_like(losses)), 0)
+        return expected + reinforced(sampled, sampled - baseline, tf.reduce_sum(drawn * log_p, 0)), state
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opselect._tensorflow import tf
-from opselect.estimators.base import Proposal, check_logits, check_losses, check_samples, log_prob, no_state
+from opselect.estimators.base import Proposal, check_logits, check_losses, check_samples, log_prob, no_state, reinforced
 from opselect.estimators.enumeration import (
     check_at_once,
     joint_index,
@@ -51,8 +51,7 @@ def _coefficients(proposal: Proposal) -> tuple[Tensor, Tensor, Tensor]:
 
 def _weighted(losses: Tensor, coefficients: Tensor, advantages: Tensor, proposal: Proposal) -> Tensor:
     """The surrogate ``sum_s coefficient_s (f_s + advantage_s log p_s)``, in gradients."""
-    log_p = log_prob(proposal)
-    total = losses + tf.stop_gradient(advantages) * (log_p - tf.stop_gradient(log_p))
+    total = losses + reinforced(losses, advantages, log_prob(proposal))
     return tf.reduce_sum(tf.stop_gradient(coefficients) * total, 0)
 
 

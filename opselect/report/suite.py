@@ -71,26 +71,29 @@ def findings(summary: Summary) -> list[str]:
         rows = [row for row in summary["axes"] if row["axis"] == axis]
         if not rows:
             continue
-        few = [row for row in rows if 0 < row["seeds"] < MIN_SEEDS]
+        few = [row for row in rows if row["outcome"] == "no verdict"]
         judged = [row for row in rows if row not in few]
         passing, failing = ([r for r in judged if r["outcome"] == outcome] for outcome in ("passes", "fails"))
         parts = []
         if not judged:
             parts.append(f"no verdict from fewer than {MIN_SEEDS} seeds")
-        elif len(passing) == len(judged):
-            parts.append("everyone passes" if len(judged) > 1 else f"{_scored(passing)} passes")
+        elif len(passing) == len(judged) and len(judged) > 1 and not few:
+            parts.append("everyone passes")
         else:
             best = max(judged, key=lambda row: row["score"])
             if passing:
                 parts.append(f"{_scored(passing)} {'pass' if len(passing) > 1 else 'passes'}")
             else:
-                parts.append(f"nobody passes; best is {_scored([best])}")
+                parts.append(f"nobody {'judged ' if few else ''}passes; best is {_scored([best])}")
         for kind in (False, True):
             some = [row for row in failing if row["relaxed"] == kind]
             if some:
                 verb = "fail" if len(some) > 1 else "fails"
                 why = _WHY.get((axis, kind), f"it asks to {AXES[axis].asks}")
                 parts.append(f"{_scored(some)} {verb}: {why}")
+        if few and judged:
+            names = listed([row["learner"] for row in few])
+            parts.append(f"no verdict on {names} from fewer than {MIN_SEEDS} seeds")
         sentences.append(f"{axis}: {'; '.join(parts)}.")
     return sentences
 

@@ -300,6 +300,14 @@ class DrawsUnasked(OpSelectVectorEnv):
         return super().render() or ()
 
 
+class SameDictAgain(OpSelectVectorEnv):
+    def step(self, actions: np.ndarray) -> Result:
+        *result, infos = super().step(actions)
+        self.infos = vars(self).get("infos", {})
+        self.infos.update(infos)
+        return (*result, self.infos)
+
+
 ROW = r"\[\d\], row \d: "
 CELL = r"\[\d, \d+\], row \d: "
 MUTANTS: list[tuple[type[OpSelectVectorEnv], AutoresetMode, str, str]] = [
@@ -316,6 +324,7 @@ MUTANTS: list[tuple[type[OpSelectVectorEnv], AutoresetMode, str, str]] = [
     (SingleRewards, NEXT, "steps", r"step 1\] rewards: has dtype float32, but SyncVectorEnv has float64"),
     (OneUlpOff, NEXT, "steps", r"observations\[2, 1\], row 2: .* but .* \(off by 1 ulps, 0 allowed\)"),
     (OneBuffer, NEXT, "fresh", r"step 2\] observations: shares memory with observations of step 1"),
+    (SameDictAgain, NEXT, "fresh", r"step 2\] infos: is the same dict that the call before returned"),
     (OneMaskForTwoKeys, NEXT, "fresh", r"infos\['_target'\]: shares memory with infos\['_action_mask'\] of reset\("),
     (WhatIsReturnedIsTheState, NEXT, "fresh", r"step 2\] .*, but an instance that nobody wrote to has"),
     (WritesToTheActions, SAME, "steps", rf"what was handed in\[0\]{ROW}0, but the caller has [1-5]"),
@@ -378,6 +387,16 @@ def test_the_faults_are_of_their_own_making() -> None:
     skipped = check_vector_env(spec_of(OpSelectVectorEnv), steps=40)
     assert skipped == ["spec: an EnvSpec whose entry points are no strings has no JSON"]
     assert check_vector_env(CHAIN, steps=40) == []
+
+
+def test_the_reference_itself_conforms() -> None:
+    class Sync(SyncVectorEnv):
+        def __init__(self, num_envs: int = 1, autoreset_mode: str = "NextStep", render_mode: str | None = None, **more):
+            make = functools.partial(OpSelectEnv, render_mode=render_mode, **more)
+            super().__init__([make] * num_envs, autoreset_mode=AutoresetMode(autoreset_mode))
+
+    checks = ["spaces", "steps", "seeds", "fresh", "actions", "render"]
+    assert check_vector_env(spec_of(Sync), num_envs=3, steps=20, checks=checks) == []
 
 
 def test_actions_that_are_never_allowed_need_not_be_taken() -> None:
@@ -499,8 +518,15 @@ def test_wrong_arguments() -> None:
         check_vector_env(CHAIN, checks=["step"])
     with pytest.raises(ValueError, match="num_envs and steps must be at least 1, got num_envs=0"):
         check_vector_env(CHAIN, num_envs=0)
-    with pytest.raises(ValueError, match="'Never' is not a valid AutoresetMode"):
-        check_vector_env(CHAIN, modes=["Never"])
+    with pytest.raises(ValueError, match=r"modes must be among .*, got 'sameStep'; did you mean 'SameStep'\?"):
+        check_vector_env(CHAIN, modes=["sameStep"])
+    for nothing in ({"modes": []}, {"modes": "SameStep"}, {"checks": []}, {"checks": "steps"}):
+        with pytest.raises(ValueError, match=rf"{next(iter(nothing))} must be a (sequence|collection) of .*, got "):
+            check_vector_env(CHAIN, **nothing)
+    with pytest.raises(ValueError, match="kwargs must not have 'render_mode'"):
+        check_vector_env(CHAIN, kwargs={"render_mode": "ansi"})
+    with pytest.raises(gym.error.Error, match="OpChane"):
+        check_vector_env("opselect_envs:opselect/OpChane-v0")
     [first, *_] = problems("Pendulum-v1", checks=["steps"], modes=["NextStep"])  # it has no vector environment
     assert "doesn't have a vector entry point" in first.message
 

@@ -164,6 +164,29 @@ def test_a_shifting_rule_is_scored_after_the_shift():
     assert score("shifting-4", lambda o, m: right, episodes=256).score == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("shift_after", [10_000, 1_500])
+def test_recorded_episodes_are_scored_by_the_rule_of_their_time(shift_after):
+    env = gym.make("opselect_envs:opselect-suite/shifting-4-v0", shift_after=shift_after)
+    rng, random, right = np.random.default_rng(0), [], []
+    task = env.unwrapped.task
+    for recorded in (random, right):
+        observation, _ = env.reset(seed=0)
+        for episode in range(3000):
+            pick = int(rng.integers(4))
+            if recorded is right:  # what the rule of that episode says of x in [-3, 3], in one of four regions
+                pick = int(task.at(episode).rule_indices()[min(int(2.0 * (1.0 + observation[0])), 3)])
+            recorded.append(env.step(pick)[1])
+            observation, _ = env.reset()
+    numbers = {"episodes": np.arange(3000), "shift_after": shift_after}
+    found = score_rewards("shifting-4", random, **numbers)
+    assert found.low < 0 < found.high
+    assert score_rewards(CHALLENGES["shifting-4"], right, **numbers).score > 0.99
+    with pytest.raises(ValueError, match=r"episodes must be given, as the rule of 'shifting-4' shifts after 10000"):
+        score_rewards("shifting-4", random)
+    with pytest.raises(ValueError, match="episodes must be 3000 integers, one per reward"):
+        score_rewards("shifting-4", random, episodes=[1, 2])
+
+
 def test_mistakes_are_named():
     with pytest.raises(InvalidTaskError, match="did you mean 'opselect-suite/noise-90-v0'"):
         score("opselect-suite/nose-90-v0", lambda o, m: o)
@@ -177,7 +200,14 @@ def test_mistakes_are_named():
         score("basic-4", lambda o, m: o, episodes=1)
     with pytest.raises(ValueError, match=r"rewards must be at least 2 numbers in \[0, 1\]"):
         score_rewards("basic-4", [0.5, 1.5])
+    with pytest.raises(ValueError, match=r"got a tuple of 2; a stable-baselines3 model's first item is the actions"):
+        score("basic-4", lambda o, m: (np.zeros(len(o), int), None), episodes=8)
+    with pytest.raises(ValueError, match=r"policy must return 8 integers in \[0, 3\], got \[\[1\], \[1, 2\]\]"):
+        score("basic-4", lambda o, m: [[1], [1, 2]], episodes=8)
+    with pytest.raises(InvalidTaskError, match="env_id must be an id such as .*, got 3"):
+        score(3, lambda o, m: o)
     assert task_of("opselect_envs:opselect-suite/basic-4-v0") is CHALLENGES["basic-4"].task
+    assert task_of(CHALLENGES["basic-4"]) is CHALLENGES["basic-4"].task
 
 
 def test_best_reward_of_blended_targets_is_below_one():

@@ -427,7 +427,11 @@ _TWO = ("neg", "sin")
         ({"reward_noise": 1.5}, r"reward_noise must be a number in \[0, 1\], got 1\.5; the nearest valid value is 1"),
         ({"tolerance": -0.1}, r"tolerance must be a number in \[0, 1e\+30\], got -0\.1"),
         ({"reward": "spars"}, r"reward must be 'dense' or 'sparse', got 'spars'; did you mean 'sparse'\?"),
-        ({"value_limit": 1.0}, r"value_limit must be at least the largest \|x\|, 2\.0, got 1\.0"),
+        (
+            {"value_limit": 1.0},
+            r"value_limit must be a number in \[2, 1e\+30\], got 1\.0; the nearest valid value is 2\.0",
+        ),
+        ({"mask_actions": "no"}, r"mask_actions must be True or False, got 'no'"),
         ({"rule": -1}, r"rule must be a seed >= 0, got -1; the nearest valid one is 0"),
         ({"rule": "sin"}, r"rule must be a seed, a sequence of operation names or None, got 'sin'"),
         ({"rule": 1.5}, r"rule must be a seed, a sequence of operation names or None, got 1\.5"),

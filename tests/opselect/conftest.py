@@ -115,3 +115,20 @@ def derivatives(in_mode) -> Callable:
         return value.numpy(), [g.numpy() for g in first], [g.numpy() for g in second]
 
     return run
+
+
+@pytest.fixture
+def hessian() -> Callable:
+    """(function of [N], x) -> its second derivatives [N, N] at x, in float64."""
+
+    def run(function, x):
+        x = tf.constant(x, tf.float64)
+        with tf.GradientTape(persistent=True) as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                value = function(x)
+            slope = inner.gradient(value, x)
+        return outer.jacobian(slope, x, experimental_use_pfor=False).numpy()
+
+    return run

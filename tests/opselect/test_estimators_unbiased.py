@@ -211,6 +211,29 @@ def test_unbiased_for_two_decisions(golden, estimator):
     assert variance > 1e-2  # none is exact here
 
 
+@pytest.mark.parametrize(
+    "estimator", [OptimalReinforce(), SumAndSample(2), UnorderedSet(3)], ids=lambda e: type(e).__name__
+)
+def test_second_derivatives_are_unbiased(hessian, estimator):
+    """In all logits of two decisions, over every configuration; the truth is the expected loss's, in float64."""
+    weights, record, p = LISTED[type(estimator)](PAIR_LOGITS, estimator)
+    weights = tf.constant(weights, tf.float32)
+    loss = lambda w: pair_loss(w) ** 2 + pair_loss(w)  # noqa: E731
+
+    def surrogate(logits):
+        rows = tf.broadcast_to(tf.cast(tf.reshape(logits, [2, 3]), tf.float32), [len(p), 2, 3])
+        value, _ = estimator.surrogate(loss(weights), [Proposal(weights, rows, record=record)], ())
+        return tf.reduce_sum(tf.constant(p, tf.float32) * value)
+
+    def expected(logits):
+        row, column = tf.unstack(tf.nn.softmax(tf.reshape(logits, [2, 3])))
+        return tf.reduce_sum(row[:, None] * column * (PAIR_COST**2 + PAIR_COST))
+
+    wanted = hessian(expected, PAIR_LOGITS.ravel())
+    assert np.abs(wanted[:3, 3:]).max() > 0.05
+    np.testing.assert_allclose(hessian(surrogate, PAIR_LOGITS.ravel()), wanted, atol=5e-6)
+
+
 @pytest.mark.parametrize("top", [2, 3, 8])
 def test_several_outcomes_summed(top):
     estimator = SumAndSample(top=top)

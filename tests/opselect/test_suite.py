@@ -155,7 +155,7 @@ def test_every_reason_has_its_axis():
 def test_other_agents_stand_beside(outcome, tmp_path):
     path = tmp_path / "agents.jsonl"
     line = {"agent": "PPO", "challenge": "noise-98", "score": 0.97, "low": 0.95, "high": 0.98, "steps": 9}
-    path.write_text(json.dumps(line) + "\n\n" + json.dumps(line | {"challenge": "basic-4", "score": 1}) + "\n")
+    path.write_text(json.dumps(line) + "\n\n" + json.dumps(line | {"challenge": "opselect-suite/basic-4-v0"}) + "\n")
     agents = read_agents(path)
     assert [a["challenge"] for a in agents] == ["noise-98", "basic-4"]
     summary = outcome({("noise-98", RLOO): 0.5}, agents=agents)
@@ -163,23 +163,40 @@ def test_other_agents_stand_beside(outcome, tmp_path):
     assert "PPO (0.97) passes; reinforce-rloo (0.50) fails" in findings(summary)[1]
 
 
+AGENT = '{"agent": "a", "challenge": "noise-98", "score": 0.5, "low": 0, "high": 1}'
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}", "line 1: needs .*KeyError"),
-        ("\n[1]", "line 2: needs"),
-        ('{"agent": "a", "challenge": "nose-98", "score": 1, "low": 1, "high": 1}', "did you mean 'noise-98'"),
-        ('{"agent": "a", "challenge": "noise-98", "score": NaN, "low": 1, "high": 1}', "scores must be finite"),
-        ("not json", "line 1: needs"),
+        ("{}", "line 1: needs an object .* missing: agent, challenge, score, low, high"),
+        ("\n[1]", "line 2: needs an object"),
+        ("not json", "line 1: is no JSON"),
+        ("  \n", "is empty"),
+        (AGENT.replace("noise", "nose"), "did you mean 'noise-98'"),
+        (AGENT.replace("0.5", "NaN"), "score must be a finite number, got nan"),
+        (AGENT.replace("0.5", "true"), "score must be a finite number, got True"),
+        (AGENT.replace("0.5", "1.5"), r"low <= score <= high must hold, got 0\.0, 1\.5 and 1\.0"),
+        (AGENT.replace('"a"', "3"), "agent must be a string, got 3"),
+        (AGENT.replace('"a"', '"exact"'), "agent 'exact' has the name of a learner"),
+        (AGENT + "\n" + AGENT.replace("0.5", "0.9"), "line 2: there is a line for agent 'a' and challenge 'noise-98'"),
     ],
 )
 def test_bad_files_of_agents(text, message, tmp_path):
     path = tmp_path / "agents.jsonl"
     path.write_text(text)
     with pytest.raises(AgentFileError, match=message):
-        read_agents(path)
+        read_agents(path, taken=["exact"])
     with pytest.raises(AgentFileError, match="can't be read"):
         read_agents(tmp_path / "none.jsonl")
+
+
+def test_too_few_seeds_are_no_verdict(outcome):
+    agents = [{"agent": "mine", "challenge": "basic-4", "score": 0.5, "low": 0.4, "high": 0.6}]
+    summary = outcome({("basic-4", RLOO): 0.99}, agents=agents, seeds=2)
+    assert [row["outcome"] for row in summary["axes"]] == ["no verdict", "fails"]
+    [said] = findings(summary)
+    assert "nobody judged passes; best is mine (0.50)" in said and f"no verdict on {RLOO} from fewer than 5" in said
 
 
 # --- files and words --------------------------------------------------------------------------------------------------

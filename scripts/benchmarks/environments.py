@@ -43,6 +43,23 @@ def steps_per_second(envs: Any) -> float:
     return best
 
 
+def single_steps_per_second(env: Any) -> float:
+    """Environment steps per second of a plain loop over one environment: the best block."""
+    actions = np.random.default_rng(0).integers(0, env.action_space.n, 1000).tolist()
+    env.reset(seed=0)
+    best = 0.0
+    for _ in range(BLOCKS):
+        steps, began = 0, time.perf_counter()
+        while (passed := time.perf_counter() - began) < SECONDS:
+            for action in actions:
+                _, _, terminated, truncated, _ = env.step(action)
+                if terminated or truncated:
+                    env.reset()
+            steps += len(actions)
+        best = max(best, steps / passed)
+    return best
+
+
 def main() -> dict[str, float]:
     """Prints steps per second and ratios; returns those of ScalarOp: 1024 and 8192 rows, and the ratio to Sync."""
     print(f"{'environment':28}{'rows':>6}{'steps/s':>12}{'x Sync(64)':>12}")
@@ -51,6 +68,8 @@ def main() -> dict[str, float]:
         sync = SyncVectorEnv([lambda i=env_id: gym.make(i)] * 64, autoreset_mode=AutoresetMode.SAME_STEP)
         base = steps_per_second(sync)
         print(f"{'SyncVectorEnv ' + env_id[9:]:28}{64:>6}{base:>12,.0f}{1:>12.1f}", flush=True)
+        loop = single_steps_per_second(gym.make(env_id))
+        print(f"{'a loop over ' + env_id[9:]:28}{1:>6}{loop:>12,.0f}{loop / base:>12.1f}", flush=True)
         for rows in (64, 1024, 8192):
             rate = steps_per_second(gym.make_vec(env_id, num_envs=rows))
             print(f"{env_id[9:]:28}{rows:>6}{rate:>12,.0f}{rate / base:>12.1f}", flush=True)

@@ -677,6 +677,9 @@ def doctor(
         raise Mistake(str(error)) from error
     except GradientCheckError as error:
         raise Mistake(f"{name}: {error}") from error
+    if not report.checked:
+        told = "; ".join(report.notes) or "the function has no input to differentiate"
+        raise Mistake(f"{name}: nothing to differentiate; {told}")
     console.print(report)
     if probed:
         points = ("every combination of " if len(probed) > 1 else "") + ", ".join(f"{p:g}" for p in PROBES)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from opselect._tensorflow import tf
-from opselect.numerics import InvalidShapeError, check_temperature, straight_through
+from opselect.numerics import InvalidShapeError, check_temperature, is_known, straight_through
 from opselect_envs.naming import nearest
 
 __all__ = [
@@ -115,19 +115,23 @@ def mask(
     over = x - tf.cast(threshold, x.dtype)
     if x.shape.is_fully_defined() and over.shape != x.shape:
         raise InvalidShapeError(f"threshold has shape {tf.convert_to_tensor(threshold).shape}, more than x's {x.shape}")
-    if isinstance(hardness, int | float) and not 0.0 <= hardness <= 1.0:
+    if is_known(hardness) and not 0.0 <= hardness <= 1.0:
         raise ValueError(
-            f"hardness must be in [0, 1], got {hardness!r}; the nearest valid value is {round(hardness > 1)}"
+            f"hardness must be in [0, 1], got {hardness!r}; the nearest valid value is {int(hardness > 1)}"
         )
     temperature = _temperature(temperature, x.dtype)
-    soft = _surrogate(surrogate, over, temperature)
-    if not soft.shape.is_compatible_with(over.shape):
-        raise InvalidSurrogateError(f"surrogate must keep the shape {over.shape}, but returned {soft.shape}")
+    soft = tf.cast(_surrogate(surrogate, over, temperature), x.dtype)
+    _require_shape(soft, over)
     hard = straight_through(tf.cast(over > 0, x.dtype), soft)
-    if isinstance(hardness, int | float) and hardness == 1.0:
+    if is_known(hardness) and hardness == 1.0:
         return hard
     share = tf.cast(hardness, x.dtype)
     return share * hard + (1.0 - share) * soft_mask(x, threshold, temperature)
+
+
+def _require_shape(soft: Tensor, x: Tensor) -> None:
+    if not soft.shape.is_compatible_with(x.shape):
+        raise InvalidSurrogateError(f"surrogate must keep the shape {x.shape}, but returned {soft.shape}")
 
 
 def soft_mask(x: Any, threshold: Any = 0.0, temperature: Any = 1.0) -> Tensor:
@@ -203,12 +207,19 @@ def one_hot_argmax(logits: Any, surrogate: Surrogate = "softmax", temperature: A
 
     Raises:
         tf.errors.InvalidArgumentError: a logit is NaN.
+        InvalidShapeError: K is not known.
+        InvalidSurrogateError: an unknown surrogate, or one whose result has another shape.
     """
     logits = _floating("logits", logits)
+    if logits.shape.rank is None or logits.shape[-1] is None:
+        raise InvalidShapeError(f"logits must have a last axis of known length K, got shape {logits.shape}")
     missing = tf.reduce_any(tf.math.is_nan(logits), -1, keepdims=True)
     tf.debugging.Assert(~tf.reduce_any(missing), ["logits hold NaN, of which no argmax can be taken"])
     hard = tf.one_hot(
         tf.argmax(tf.where(missing, tf.zeros_like(logits), logits), -1), logits.shape[-1], dtype=logits.dtype
     )
-    soft = _surrogate(surrogate, logits, _temperature(temperature, logits.dtype))
+    # An infinite logit is chosen, or never is; either way it has no gradient.
+    finite = tf.clip_by_value(logits, logits.dtype.max * -1e-3, logits.dtype.max * 1e-3)
+    soft = tf.cast(_surrogate(surrogate, finite, _temperature(temperature, logits.dtype)), logits.dtype)
+    _require_shape(soft, logits)
     return tf.where(missing, tf.constant(float("nan"), logits.dtype), straight_through(hard, soft))

@@ -141,7 +141,17 @@ class SelectorModel(keras.Model):
                 selector.on_choice = None
         return chosen
 
-    # --- fit, evaluate ---------------------------------------------------------------------------------------
+    # --- fit, evaluate ------------------------------------------------------------------------------------------------
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """As `keras.Model.fit`; callbacks that monitor ``hard_loss``, ``soft_loss`` or ``gap`` take less for better."""
+        ours = {tracker.name for tracker in (self.hard_tracker, self.soft_tracker, self.gap_tracker)}
+        callbacks = kwargs.get("callbacks")
+        for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
+            monitored = str(getattr(callback, "monitor", "")).removeprefix("val_")
+            if monitored in ours and getattr(callback, "mode", None) == "auto":
+                callback.mode = "min"  # Keras knows the direction of its own metrics only
+        return super().fit(*args, **kwargs)
 
     def row_losses(self, y: Any, predictions: Any, sample_weight: Any = None) -> Tensor:
         """The compiled loss of each row [N], weighted; its mean over rows is what Keras would report.
@@ -205,6 +215,8 @@ class SelectorModel(keras.Model):
             soft = tf.reduce_mean(surrogate)
             loss = soft + tf.add_n([tf.cast(extra, tf.float32) for extra in self.losses] or [0.0])
             scaled = self.optimizer.scale_loss(loss / tf.distribute.get_strategy().num_replicas_in_sync)
+        if len(self._compile_loss._flat_losses) > 1:
+            self._compile_loss(y, predictions, weight)  # which tracks the hard loss of each output
         report = self._report(x, y, weight, predictions, soft, loss)
         if self.trainable_weights:
             gradients = tape.gradient(scaled, self.trainable_weights)

@@ -47,6 +47,7 @@ __all__ = [
     "exp",
     "expm1",
     "hypot",
+    "is_known",
     "log",
     "log1p",
     "logsumexp",
@@ -212,8 +213,8 @@ def _largest_selected(selected: Tensor, operands: Sequence[Tensor]) -> tuple[lis
 
 
 def _default(operand: Tensor, index: int) -> Tensor:
-    """Stands in for an operand that is selected nowhere: 1/2, 1/4, ... so that x - y and x / y are defined; or 0."""
-    return tf.constant(2.0 ** -(1 + index) if operand.dtype.is_floating else 0, operand.dtype)
+    """Stands in for an operand that is selected nowhere: 1/2, 1/4, ... so that x - y and x / y are defined; 1."""
+    return tf.constant(2.0 ** -(1 + index) if operand.dtype.is_floating else 1, operand.dtype)
 
 
 def _has_rows(operand: Tensor, selected: Tensor) -> bool:
@@ -273,7 +274,21 @@ def _clip(x: Tensor, bound: float | None = None) -> Tensor:
 def _product(a: Tensor, b: Tensor) -> Any:
     """The product of any a and a finite b: never NaN unless a is, nor are its derivatives of any order."""
     bounded = _clip(a, a.dtype.max)
-    return _clip(bounded * b), lambda g: (_product(g, b), _product(g, bounded))
+
+    def gradient(upstream: Tensor) -> Any:
+        first, second = _here(bounded, b)
+        return _product(upstream, second), _product(upstream, first)
+
+    return _clip(bounded * b), gradient
+
+
+def _here(*x: Tensor) -> list[Tensor]:
+    """The tensors, in the graph that is being built.
+
+    A gradient that is a custom gradient itself must close over no others: within ``tf.cond``, ``tf.while_loop`` and
+    what is made of them TensorFlow finds only those when it differentiates again, and a tape watches only those.
+    """
+    return [tf.identity(v) for v in x]
 
 
 def _saturating(function: Callable[..., Tensor], *, regular: bool = False) -> Callable[..., Tensor]:
@@ -291,11 +306,11 @@ def _differentiable(value: Callable[..., Tensor], function: Callable[..., Tensor
     @tf.custom_gradient
     def saturated(*x: Tensor) -> Any:
         def gradient(upstream: Tensor) -> Any:
-            gradients = []
+            here, gradients = _here(*x), []
             for i in range(len(x)):
                 slope = functools.partial(_slope, function, i)
                 finite = slope if regular else functools.partial(_finite_slope, slope)
-                gradients.append(_product(upstream, _differentiable(finite, slope, False)(*x)))
+                gradients.append(_product(upstream, _differentiable(finite, slope, False)(*here)))
             return gradients if len(x) > 1 else gradients[0]
 
         return value(*x), gradient
@@ -332,6 +347,8 @@ def _floating(*x: Any) -> list[Tensor]:
 
 def _cast(x: Any, dtype: Any) -> Tensor:
     tensor = tf.convert_to_tensor(x)
+    if tensor.dtype.is_complex:
+        raise TypeError(f"arguments must be real numbers, got {tensor.dtype.name}")
     if tensor.dtype.is_floating and tensor.dtype != dtype and tf.is_tensor(x):
         raise TypeError(f"arguments have dtypes {dtype.name} and {tensor.dtype.name}; cast one of them")
     return tf.cast(tensor, dtype)
@@ -495,9 +512,10 @@ def _hypot(x: Tensor, y: Tensor) -> Any:
     value = _clip(total / (half * tf.sqrt(square)), x.dtype.max)
 
     def gradient(upstream: Tensor) -> Any:
-        length = _hypot(x, y)
+        here = _here(x, y)
+        length = _hypot(*here)
         inside = (length >= _smallest_normal(x.dtype)) & (length < x.dtype.max)
-        return [_product(upstream, tf.where(inside, divide(v, length), tf.zeros_like(v))) for v in (x, y)]
+        return [_product(upstream, tf.where(inside, divide(v, length), tf.zeros_like(v))) for v in here]
 
     return value, gradient
 
@@ -584,7 +602,14 @@ def norm(x: Any, axis: int | Sequence[int] | None = None, *, keepdims: bool = Fa
         scale = tf.where(inside, top, tf.ones_like(top))
         value = scale * tf.sqrt(tf.reduce_sum(tf.square(x / scale), axes, keepdims=True))
         value = _clip(tf.where(inside, value, top), x.dtype.max)  # a zero or infinite vector's is its maximum
-        return value, lambda upstream: _product(upstream, tf.where(inside, divide(x, length(x)), tf.zeros_like(x)))
+
+        def gradient(upstream: Tensor) -> Tensor:
+            (here,) = _here(x)
+            inside_here, zero = tf.identity(inside), tf.zeros_like(here)
+            direction = tf.where(inside_here, divide(here, length(here)), zero)
+            return _product(tf.broadcast_to(upstream, tf.shape(here)), direction)
+
+        return value, gradient
 
     value = tf.where(missing, _constant(np.nan, x), length(x))
     return value if keepdims else tf.squeeze(value, axes)
@@ -642,16 +667,17 @@ def softmax_entropy(logits: Any, axis: int = -1) -> Tensor:
     Returns:
         [...], between 0 and log K.
     """
-    (logits,) = _floating(logits)
-    logits, missing = _put_aside_nan(logits, axis)
-    shifted, _ = _shifted(logits, axis)
+    (given,) = _floating(logits)
+    wide = tf.cast(given, tf.float32) if given.dtype.size < 4 else given  # half precision can't count to K
+    wide, missing = _put_aside_nan(wide, axis)
+    shifted, _ = _shifted(wide, axis)
     possible = shifted > -np.inf
     finite = tf.where(possible, shifted, tf.zeros_like(shifted))
     weight = tf.where(possible, tf.exp(finite), tf.zeros_like(finite))
     total = tf.reduce_sum(weight, axis, keepdims=True)
     mean = tf.reduce_sum(weight / total * finite, axis)
     entropy = tf.math.log(tf.squeeze(total, axis)) - mean
-    return tf.where(tf.squeeze(missing, axis), _constant(np.nan, entropy), entropy)
+    return tf.cast(tf.where(tf.squeeze(missing, axis), _constant(np.nan, entropy), entropy), given.dtype)
 
 
 def _weights(projection: Callable[..., Tensor], logits: Any, axis: int) -> Tensor:
@@ -722,7 +748,8 @@ def _entmax15(shifted: Tensor, axis: int) -> Tensor:
         )
 
         def gradient(upstream: Tensor) -> Tensor:
-            root = tf.nn.relu(z - threshold(z))  # sum(root ** 2) = 1 keeps its value
+            (here,) = _here(z)
+            root = tf.nn.relu(here - threshold(here))  # sum(root ** 2) = 1 keeps its value
             return upstream * root / tf.reduce_sum(root, axis, keepdims=True)
 
         return value, gradient
@@ -734,13 +761,20 @@ def _entmax15(shifted: Tensor, axis: int) -> Tensor:
 
 
 def check_temperature(temperature: Any, name: str = "temperature") -> None:
-    """A number must be positive; a tensor (a schedule's value in a compiled loop) is taken as it is.
+    """A number must be positive; a symbolic tensor (a schedule's value in a compiled loop) is taken as it is.
 
     Raises:
         ValueError: names the value.
     """
-    if isinstance(temperature, int | float) and not temperature > 0.0:
+    if is_known(temperature) and not temperature > 0.0:
         raise ValueError(f"{name} must be > 0, got {temperature!r}")
+
+
+def is_known(value: Any) -> bool:
+    """Whether a value is a number that can be checked now: of Python, NumPy or an eager tensor."""
+    if tf.is_tensor(value):
+        return not isinstance(value, tf.Variable) and value.shape.rank == 0 and hasattr(value, "numpy")
+    return isinstance(value, int | float | np.number)
 
 
 def straight_through(hard: Tensor, soft: Tensor) -> Tensor:

@@ -76,7 +76,8 @@ def fold_in(seed: Tensor, data: int | Tensor) -> Tensor:
 def substream(seed: Tensor, index: int) -> Tensor:
     """The seed of a numbered stream beside others of the same seed, for a handful of fixed purposes within one step.
 
-    It only moves the second word and leaves the mixing to Threefry: a much smaller graph than that of `fold_in`.
+    It only moves the second word and leaves the mixing to Threefry: a much smaller graph than that of `fold_in`. Moves
+    add up, so a substream of a substream may be another one: split a seed that was handed in by `fold_in`.
     """
     return seed + tf.constant([0, (index + 1) * 0x1E3779B9 & 0x7FFFFFFF], tf.int32)
 

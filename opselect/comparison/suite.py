@@ -81,7 +81,7 @@ def _agent_row(line: str, taken: Collection[str]) -> Row:
     for key in keys[2:]:
         if isinstance(found[key], bool) or not isinstance(found[key], int | float) or not np.isfinite(found[key]):
             raise ValueError(f"{key} must be a finite number, got {found[key]!r}")
-    row = {key: float(found[key]) if key in keys[2:] else found[key] for key in keys}
+    row: Row = {key: float(found[key]) if key in keys[2:] else found[key] for key in keys}
     if not row["low"] <= row["score"] <= row["high"]:
         raise ValueError(f"low <= score <= high must hold, got {row['low']}, {row['score']} and {row['high']}")
     if row["agent"] in taken:

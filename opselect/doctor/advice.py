@@ -116,6 +116,18 @@ _NOT_FINITE = {
     "LogSoftmax": "check that no row of logits is all -inf or holds +inf or NaN",
     "MatMul": "0 * inf is NaN: replace what isn't finite with opselect.where before the product",
     "EuclideanNorm": "opselect.norm(x), whose gradient at 0 is 0",
+    "Angle": "opselect.atan2(tf.math.imag(z), tf.math.real(z)), whose gradient at 0 is finite",
+    "ComplexAbs": "opselect.hypot(tf.math.real(z), tf.math.imag(z)), whose gradient at 0 is 0",
+    "Cholesky": "add a small multiple of the identity to the matrix, which must be positive definite",
+    "MatrixInverse": "add a small multiple of the identity, or solve by tf.linalg.lstsq with l2_regularizer",
+    "MatrixDeterminant": "add a small multiple of the identity to the matrix, which must not be singular",
+    "LogMatrixDeterminant": "add a small multiple of the identity to the matrix, which must not be singular",
+    "SelfAdjointEigV2": "use the eigenvalues alone: eigenvectors have no gradient where eigenvalues coincide",
+    "Svd": "use the singular values alone: the vectors have no gradient where values coincide",
+    "IdentityN": (
+        "a finite gradient from the function under tf.custom_gradient: what it returns is not finite there (the guarded"
+        " functions, such as opselect.divide, serve inside it too)"
+    ),
 }
 _BLOCKED = {
     "ArgMax": _CHOICE,
@@ -157,10 +169,30 @@ _LOOP = "run it on fewer iterations, or give the body of the loop to check_gradi
 _BLOCKED |= {"While": _LOOP, "StatelessWhile": _LOOP}
 _NOT_FINITE |= {"While": _LOOP, "StatelessWhile": _LOOP}
 
+# What overflows at finite operands; elsewhere such operands are at a pole, or outside the domain.
+_SUMS_AND_PRODUCTS = (
+    "Add",
+    "AddV2",
+    "AddN",
+    "BatchMatMulV2",
+    "Cast",
+    "MatMul",
+    "Mean",
+    "Mul",
+    "Prod",
+    "Square",
+    "Sub",
+    "Sum",
+)
+
 # Functions of TensorFlow made of several operations, by the scope they open; advice is about the whole.
 _COMPOSITES = {
     "clip_by_value": ("tf.clip_by_value", ("none", "zero"), _CLIP),
-    "norm": ("tf.norm", ("nan", "inf"), "opselect.norm(x), whose gradient at 0 is 0"),
+    "norm": (
+        "tf.norm",
+        ("nan", "inf", "zero", "output"),
+        "opselect.norm(x), whose gradient at 0 is 0 and whose squares neither overflow nor vanish",
+    ),
     "reduce_std": ("tf.math.reduce_std", ("nan", "inf"), "opselect.sqrt(tf.math.reduce_variance(x))"),
 }
 _GENERIC = {
@@ -178,6 +210,7 @@ _GENERIC = {
     "cancelled": "nothing needs to be changed if this is meant; otherwise look at the signs of its uses",
     "given": "look at where this input comes from",
     "unknown": "",
+    "overflow": "a wider dtype here (tf.cast to float32 or float64), or smaller numbers: the result is too large",
     "lost": "keep the whole computation in TensorFlow operations, without .numpy() and Python numbers in between",
 }
 
@@ -200,7 +233,7 @@ def composite(op_name: str) -> str | None:
     return entry[0] if entry else None
 
 
-def advice(kind: str, op_type: str | None, op_name: str = "", reason: str = "") -> str:
+def advice(kind: str, op_type: str | None, op_name: str = "", reason: str = "", overflows: bool = False) -> str:
     """One sentence about what to write instead.
 
     Args:
@@ -208,6 +241,7 @@ def advice(kind: str, op_type: str | None, op_name: str = "", reason: str = "") 
         op_type: the culprit's type, or None where there is none.
         op_name: the culprit's name, which tells of what it is a part.
         reason: where there is no culprit, a key of the generic sentences.
+        overflows: whether the culprit's operands are finite numbers, whose result is not.
     """
     general = kind if kind in ("none", "zero") else "finite"
     if op_type is None:
@@ -215,6 +249,8 @@ def advice(kind: str, op_type: str | None, op_name: str = "", reason: str = "") 
     entry = _composite(op_name)
     if entry and kind in entry[1]:
         return entry[2]
+    if overflows and kind == "output" and op_type in _SUMS_AND_PRODUCTS:
+        return _GENERIC["overflow"]
     table = _NOT_FINITE if general == "finite" else _BLOCKED
     return table.get(op_type, _GENERIC[general]).format(name=user_name(op_type))
 

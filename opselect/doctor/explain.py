@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from opselect.doctor.advice import advice, composite, user_name
 from opselect.doctor.culprits import Culprit, Search
 from opselect.doctor.modes import MODES, Subject, quietly
@@ -204,7 +206,12 @@ def _finding(item: Wrong, culprit: Culprit | None, otherwise: str = "unknown") -
         positions=item.positions,
         values=item.values,
         reason=_reason(item.kind, culprit),
-        advice=advice(item.kind, op.type, op.name),
+        advice=advice(
+            item.kind,
+            op.type,
+            op.name,
+            overflows=bool(culprit.operands) and bool(np.isfinite([v for row in culprit.operands for v in row]).all()),
+        ),
     )
 
 

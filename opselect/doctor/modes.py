@@ -144,8 +144,8 @@ class Subject:
         found = tape.gradient(wanted, sources, output_gradients=self.weights)
         return outputs, [None if g is None else tf.convert_to_tensor(g) for g in found]
 
-    def jittered(self, seed: int, sign: float) -> Gradients:
-        """The eager gradients a little beside the inputs and the variables, all moved at once.
+    def jittered(self, seed: int, sign: float, mode: str) -> Gradients:
+        """A mode's gradients a little beside the inputs and the variables, all moved at once.
 
         With the other sign everything moves the other way, so that one of the two is beyond a border.
         """
@@ -163,7 +163,7 @@ class Subject:
             tensors[i] = move(tensors[i])
         for variable in self.variables:
             variable.assign(move(variable))
-        return self.run("eager", tensors)
+        return self.run(mode, tensors)
 
 
 def quietly(function: Callable[[], Any]) -> Any:

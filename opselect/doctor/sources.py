@@ -39,6 +39,8 @@ def one_line(error: BaseException) -> str:
         return type(error).__name__
     # An error raised while tracing ends with what was raised; one raised by a kernel begins with it.
     said = lines[-1] if "in user code" in str(error) else lines[0]
+    if said.startswith("Exception encountered when calling") and len(lines) > 1:  # Keras puts that before the reason
+        said = f"{said} {lines[1]}"
     said = re.sub(r"\s*\[Op:\w+\].*|\{\{[^}]*\}\}\s*| when trying to compile graph \S+ on \S+(?=:)", "", said)
     if len(said) > _LONGEST:
         whole = said[:_LONGEST].rpartition(". ")[0]

@@ -12,6 +12,7 @@ from opselect.estimators.exact import Exact
 from opselect.estimators.relaxation import GumbelSoftmax, SoftMixture
 from opselect.estimators.score_function import (
     PPO,
+    Drawn,
     LeaveOneOut,
     MovingAverageReinforce,
     Reinforce,
@@ -83,6 +84,7 @@ __all__ = [
     "RELAX",
     "DecoupledStraightThrough",
     "DisARM",
+    "Drawn",
     "EntmaxMixture",
     "Estimator",
     "Exact",

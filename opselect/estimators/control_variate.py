@@ -107,8 +107,9 @@ class RELAX:
 
     ``c(y) = b + u . y + v . tanh(W y + w)`` of the relaxed weights of all D decisions together, one network per
     replica. Its parameters follow, by Adam, the gradient of the estimate's own squared norm, which is its variance but
-    for a constant. They are read before they are updated, so every estimate is unbiased. It starts as REINFORCE, and
-    takes some hundred steps to be better; losses should be of the order of 1 or `learning_rate` scaled with them.
+    for a constant. They are read before they are updated, so every estimate is unbiased. It starts as REINFORCE, takes
+    some hundred steps to be better and a thousand or two to be as good as it gets; losses should be of the order of 1
+    or `learning_rate` scaled with them.
 
     Requires of f: nothing; 1 evaluation, at D. The parameters of c are the state, whose shape depends on D and K.
 
@@ -121,6 +122,7 @@ class RELAX:
     temperature: Any = 0.5
     hidden: int = 8
     learning_rate: float = 1e-2
+    warm_up = 1000  # batches before `opselect.gradient_report` measures it
     needs_relaxation = False
     needs_value = False
     sequential = False

@@ -130,10 +130,11 @@ class OptimalReinforce:
         p = tf.stop_gradient(tf.exp(log_p))
         probabilities = tf.stop_gradient(tf.exp(log_probabilities(proposal.logits)))
         size = p * tf.reduce_sum(tf.square(proposal.weights - probabilities), [-2, -1])  # p |s|**2
-        fixed = tf.where(p > 0, tf.stop_gradient(losses), tf.zeros_like(losses))
+        losses = tf.where(p > 0, losses, tf.zeros_like(losses))  # what can't happen may cost anything
+        fixed = tf.stop_gradient(losses)
         baseline = tf.math.divide_no_nan(tf.reduce_sum(size * fixed, 0), tf.reduce_sum(size, 0))
         expected = tf.reduce_sum(p * losses, 0)
-        sampled = tf.reduce_sum(drawn * tf.where(p > 0, losses, tf.zeros_like(losses)), 0)
+        sampled = tf.reduce_sum(drawn * losses, 0)
         return expected + reinforced(sampled, sampled - baseline, tf.reduce_sum(drawn * log_p, 0)), state
 
 
@@ -187,5 +188,6 @@ class IndeCateR:
         rank = by_choice.shape.rank
         p = tf.transpose(tf.exp(log_probabilities(proposal.logits)), [rank - 2, rank - 1, *range(rank - 2)])
         fixed = tf.stop_gradient(p)
+        by_choice = tf.where(fixed > 0, by_choice, tf.zeros_like(by_choice))  # what can't happen may cost anything
         value = tf.reduce_sum(fixed * by_choice, [0, 1]) / d
         return value + tf.reduce_sum((p - fixed) * tf.stop_gradient(by_choice), [0, 1]), state

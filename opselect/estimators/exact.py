@@ -64,7 +64,8 @@ class Exact:
         check_losses(losses, proposals)
         expected = losses
         for i in reversed(range(len(proposals))):
-            weighted = tf.exp(log_prob(proposals[i])) * expected
+            p = tf.exp(log_prob(proposals[i]))
+            weighted = p * tf.where(p > 0, expected, tf.zeros_like(expected))  # what can't happen may cost anything
             past = proposals[i - 1].weights.shape[0] if i else 1
             outcomes = weighted.shape[0] // past
             expected = tf.reduce_sum(tf.reshape(weighted, [past, outcomes, *shape_of(weighted)[1:]]), axis=1)

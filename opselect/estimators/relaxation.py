@@ -15,18 +15,18 @@ from opselect.namespace import shape_of
 from opselect.numerics import check_temperature
 from opselect.random import gumbel
 
-__all__ = ["GumbelSoftmax", "SoftMixture", "gumbel_softmax", "propose_mixture"]
+__all__ = ["GumbelSoftmax", "SoftMixture", "perturbed", "propose_mixture"]
 
 Tensor = Any
 
 
-def gumbel_softmax(logits: Tensor, temperature: Any, seed: Tensor, samples: int, decision: int) -> Tensor:
-    """Relaxed samples [S, ..., D, K]: ``softmax((logits + Gumbel noise) / temperature)``, in float32."""
+def perturbed(logits: Tensor, seed: Tensor, samples: int, decision: int) -> Tensor:
+    """Logits with Gumbel noise [S, ..., D, K], in float32; their argmax is a sample, their softmax a relaxed one."""
     check_logits(logits, seed, decision)
     logits = tf.cast(logits, tf.float32)
     shape = shape_of(logits) if decision else [samples, *shape_of(logits)]
     noise = gumbel(seed, shape, axis=1 if seed.shape.rank == 2 else 0)
-    return tf.nn.softmax((logits + noise) / temperature)
+    return logits + noise
 
 
 def propose_mixture(
@@ -93,4 +93,5 @@ class GumbelSoftmax:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes relaxed samples."""
-        return Proposal(gumbel_softmax(logits, self.temperature, seed, self.samples, decision), logits)
+        noisy = perturbed(logits, seed, self.samples, decision)
+        return Proposal(tf.nn.softmax(noisy / self.temperature), logits)

@@ -8,8 +8,8 @@ sample it is subtracted from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from opselect._tensorflow import tf
 from opselect.estimators.base import (
@@ -25,7 +25,7 @@ from opselect.estimators.base import (
     score_function_surrogate,
 )
 
-__all__ = ["PPO", "LeaveOneOut", "MovingAverageReinforce", "Reinforce", "SelfCritical", "ValueReinforce"]
+__all__ = ["PPO", "Drawn", "LeaveOneOut", "MovingAverageReinforce", "Reinforce", "SelfCritical", "ValueReinforce"]
 
 Tensor = Any
 
@@ -146,14 +146,23 @@ def _against_values(losses: Tensor, proposals: Sequence[Proposal]) -> tuple[list
     return advantages, regression
 
 
+class Drawn(NamedTuple):
+    """What held when samples were drawn that are used again."""
+
+    log_prob: Tensor
+    """[S, ...], of the choices."""
+    value: Tensor
+    """[...] or [S, ...], what the baseline predicted."""
+
+
 @dataclass(frozen=True)
 class PPO:
     """The clipped surrogate of proximal policy optimisation (Schulman et al. 2017), for samples that are used again.
 
     ``max(r A, clip(r, 1 - clip, 1 + clip) A)`` with ``r = p(D) / p_old(D)`` and the advantage A against a learned
     baseline, as in `ValueReinforce`. On fresh samples r is 1, and the gradient is that of `ValueReinforce`; on samples
-    of an older policy it is biased. Who uses samples again puts the log-probabilities [S, ...] that they were drawn
-    with into `Proposal.record`.
+    of an older policy it is biased. Who uses samples again puts what held when they were drawn into `Proposal.record`,
+    a `Drawn`: the advantages stay those of that time, while the baseline is fitted to the same losses.
 
     Attributes:
         clip: how far r may move from 1 before a sample has no say.
@@ -185,8 +194,11 @@ class PPO:
         advantages, regression = _against_values(losses, proposals)
         change = self.value_weight * regression
         for advantage, p in zip(advantages, proposals, strict=True):
-            log_p, advantage = log_prob(p), tf.stop_gradient(advantage)
-            ratio = tf.exp(log_p - tf.stop_gradient(log_p if p.record is None else p.record))
+            log_p, drawn = log_prob(p), p.record
+            if drawn is not None:
+                ((advantage,), _) = _against_values(losses, [replace(p, value=drawn.value)])
+            advantage = tf.stop_gradient(advantage)
+            ratio = tf.exp(log_p - tf.stop_gradient(log_p if drawn is None else drawn.log_prob))
             clipped = tf.clip_by_value(ratio, 1.0 - self.clip, 1.0 + self.clip)
             change += tf.reduce_mean(tf.maximum(ratio * advantage, clipped * advantage), axis=0)
         return tf.reduce_mean(losses, axis=0) + (change - tf.stop_gradient(change)), state

@@ -21,6 +21,7 @@ from opselect.estimators.base import (
 )
 from opselect.estimators.straight_through import softmax_vjp, with_vjp
 from opselect.namespace import shape_of
+from opselect.numerics import is_known
 from opselect.random import as_finite
 
 __all__ = ["MinimumVariance", "ReinMax"]
@@ -51,7 +52,7 @@ class ReinMax:
     surrogate = mean_loss
 
     def __post_init__(self) -> None:
-        if isinstance(self.temperature, int | float) and not self.temperature >= 1.0:
+        if is_known(self.temperature) and not self.temperature >= 1.0:
             raise ValueError(f"temperature must be >= 1, got {self.temperature!r}; below it ReinMax is unstable")
         check_samples(self.samples)
 

@@ -16,10 +16,10 @@ from opselect.estimators.base import (
     no_state,
     one_per_sample,
 )
-from opselect.estimators.relaxation import gumbel_softmax
+from opselect.estimators.relaxation import perturbed
 from opselect.namespace import shape_of, xp
-from opselect.numerics import check_temperature, straight_through
-from opselect.random import as_finite, substream, uniform
+from opselect.numerics import check_temperature, is_known, straight_through
+from opselect.random import as_finite, fold_in, uniform
 
 __all__ = [
     "DecoupledStraightThrough",
@@ -103,9 +103,9 @@ class GumbelSoftmaxStraightThrough:
 
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes one-hots that carry the relaxed samples' gradient."""
-        soft = gumbel_softmax(logits, self.temperature, seed, self.samples, decision)
-        hard = tf.one_hot(tf.argmax(soft, -1), logits.shape[-1])
-        return Proposal(straight_through(hard, soft), logits)
+        noisy = perturbed(logits, seed, self.samples, decision)
+        hard = tf.one_hot(tf.argmax(noisy, -1), logits.shape[-1])
+        return Proposal(straight_through(hard, tf.nn.softmax(noisy / self.temperature)), logits)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ class GumbelRao:
         hard = draw_one_hots(logits, seed, self.samples, decision)
         shape = [self.inner, *shape_of(hard)]
         # By exponential races: the winner's time is that of the whole race, the others' come after it.
-        time = -tf.math.log(uniform(substream(seed, 0), shape, axis=2 if seed.shape.rank == 2 else 0))
+        inner = fold_in(seed, 0)  # no substream: the next decision's seed is one
+        time = -tf.math.log(uniform(inner, shape, axis=2 if seed.shape.rank == 2 else 0))
         log_p = log_probabilities(tf.stop_gradient(logits))
         won = tf.math.log(tf.reduce_sum(hard * time, -1, keepdims=True))
         others = xp.logaddexp(tf.math.log(time) - log_p, won)
@@ -182,7 +183,7 @@ class GappedStraightThrough:
     surrogate = mean_loss
 
     def __post_init__(self) -> None:
-        if isinstance(self.gap, int | float) and not self.gap >= 0.0:
+        if is_known(self.gap) and not self.gap >= 0.0:
             raise ValueError(f"gap must be >= 0, got {self.gap!r}")
         check_temperature(self.temperature)
         check_samples(self.samples)
@@ -229,8 +230,8 @@ class DecoupledStraightThrough:
     def propose(self, logits: Tensor, state: Any, seed: Tensor, *, decision: int = 0) -> Proposal:
         """Proposes one-hots of one temperature that carry the relaxed samples' gradient of another."""
         divided = tf.cast(logits, tf.float32)
-        soft = gumbel_softmax(divided / self.temperature, 1.0, seed, self.samples, decision)
+        soft = tf.nn.softmax(perturbed(divided / self.temperature, seed, self.samples, decision))
         # The same seed draws the same noise.
-        sharp = gumbel_softmax(tf.stop_gradient(divided) / self.forward_temperature, 1.0, seed, self.samples, decision)
+        sharp = perturbed(tf.stop_gradient(divided) / self.forward_temperature, seed, self.samples, decision)
         hard = tf.one_hot(tf.argmax(sharp, -1), logits.shape[-1])
         return Proposal(straight_through(hard, soft), logits)

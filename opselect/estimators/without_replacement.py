@@ -1,4 +1,4 @@
-"""Score-function estimators that never evaluate an outcome twice. Several decisions at once count as a single one.
+"""Score-function estimators that avoid evaluating an outcome twice. Several decisions at once count as a single one.
 
 The D decisions of a row have ``K**D`` joint outcomes, which are listed up to a cap: only joint outcomes can be told
 apart by draws without replacement, and the likeliest ones hold less and less of the whole as D grows.

@@ -28,7 +28,8 @@ class GradientRow:
         bias_se: ``sqrt(sum_k Var[g_k] / n + r**2 + (3 R / n)**2 + rounding**2)``, the root-mean-square norm of the
             noise, which is never less than the standard error of the norm. r is the reference's standard error;
             R stands for the estimate at an outcome too rare to be drawn n times: ``sqrt(2 D) max |f|`` bounds a
-            score-function estimate, the longest estimate seen is taken for a relaxation, 0 where nothing is drawn.
+            score-function estimate without a baseline, the longest estimate seen is taken for a relaxation, 0 where
+            nothing is drawn.
         variance: the total variance ``sum_k Var[g_k]`` of a single estimate.
         evaluations: S, of the objective per row and estimate.
         cosine: the mean cosine of single estimates with the reference; an estimate of zero counts as 0. None where
@@ -39,7 +40,8 @@ class GradientRow:
         reason: why the estimator does not apply; None where it does.
         biased: whether a test finds a bias at level 1e-4. It compares ``bias**2`` with what noise alone makes of it, a
             chi-square scaled to have that mean and variance (Satterthwaite); below rounding errors nothing is found.
-        bias_low, bias_high: a 95% interval of the true bias, ``bias**2 - bias_se**2 +- 1.96 se`` under the root.
+        bias_low, bias_high: a 95% interval of the true bias, ``bias**2 - bias_se**2 +- 1.96 se`` under the root; it
+            holds the bias more often than that where the bias is small.
         variance_se: the standard error of `variance`.
         cosine_of_mean: the cosine of the mean estimate with the reference.
         estimates: n, how many estimates were made; 1 for an estimator that draws nothing.

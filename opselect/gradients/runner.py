@@ -22,7 +22,7 @@ __all__ = ["InapplicableError", "Runner"]
 Tensor = Any
 Array = np.ndarray
 
-_WARM_UP = 64  # batches before a stateful estimator is measured, unless its `decay` says otherwise
+_WARM_UP = 64  # batches before a stateful estimator is measured, unless its `warm_up` or `decay` says otherwise
 _TIMED_SECONDS = 0.2
 
 
@@ -69,7 +69,7 @@ class Runner:
         most = max(1, self.subject.chunk // evaluations)
         if self.stateful:
             # Many short chains: each pays for its own warm-up, but chains are independent.
-            most = min(most, max(2 * GROUPS, math.ceil(count / _WARM_UP)))
+            most = min(most, max(2 * GROUPS, math.ceil(count / self._warm_up())))
         calls = math.ceil(count / most)
         replicas = math.ceil(count / calls)
         step, state = self._step(replicas), self.estimator.init(self._logits(replicas))
@@ -151,9 +151,12 @@ class Runner:
         return try_compiled
 
     def _warm_up(self) -> int:
-        """Batches until an average with the estimator's `decay` has forgotten 99.9% of its start."""
+        """The estimator's `warm_up`, or until an average with its `decay` has forgotten 99.9% of its start; batches."""
         if not self.stateful:
             return 0
+        warm_up = getattr(self.estimator, "warm_up", None)
+        if warm_up is not None:
+            return warm_up
         decay = getattr(self.estimator, "decay", None)
         if not isinstance(decay, float) or not 0.0 < decay < 1.0:
             return _WARM_UP

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -68,6 +69,9 @@ def figures(
     }
 
 
+_PIVOT = 100  # estimates whose mean is the pivot: fourth powers need one close to the mean
+
+
 @dataclass(frozen=True)
 class _Sums:
     """Sums over estimates without a NaN or an infinite entry; deviations are from `pivot`, about the mean.
@@ -89,16 +93,21 @@ class _Sums:
     @staticmethod
     def of(blocks: Iterable[tuple[Array, Array]], target: Array) -> _Sums:
         norm = np.linalg.norm(target, axis=(1, 2))
-        total, pivot = 0, np.zeros_like(target)
+        blocks = iter(blocks)
+        first: list[tuple[Array, Array]] = []
+        while sum(len(g) for g, _ in first) < _PIVOT and (block := next(blocks, None)) is not None:
+            first.append(block)
+        some = np.concatenate([g for g, _ in first]).astype(np.float64)
+        seen: Any = np.isfinite(some).all((2, 3))
+        pivot = np.where(seen[:, :, None, None], some, 0.0).sum(0) / np.maximum(seen.sum(0), 1)[:, None, None]
+        total = 0
         count, zero, cosine, square, fourth, longest = (np.zeros(len(target)) for _ in range(6))
         sums, sizes = np.zeros((GROUPS, *target.shape)), np.zeros((GROUPS, len(target)))
-        for raw, group in blocks:
+        for raw, group in itertools.chain(first, blocks):
             g = raw.astype(np.float64)
             finite: Any = np.isfinite(g).all((2, 3))  # [M, B]
             g = np.where(finite[:, :, None, None], g, 0.0)
             seen = finite.sum(0)
-            if not total:
-                pivot = g.sum(0) / np.maximum(seen, 1)[:, None, None]
             length = np.linalg.norm(g, axis=(2, 3))
             longest = np.maximum(longest, length.max(0))
             zero += (finite & (length == 0)).sum(0)

@@ -75,17 +75,9 @@ def operation_config(operation: Any) -> Any:
     """An operation, as it is stored: the name of an `Operation`, Keras' description of a callable."""
     if isinstance(operation, Operation):
         return operation.name
-    try:
-        config = keras.saving.serialize_keras_object(operation)
-        keras.saving.deserialize_keras_object(config)  # what can't be loaded again must not be saved
-    except Exception as error:
-        name = name_of(operation)
-        hint = f"take the operation {name!r} of the catalogue, or " if name in OPERATIONS else ""
-        raise ValueError(
-            f"operation {name!r} can't be saved; {hint}wrap it in a function that is decorated with"
-            " keras.saving.register_keras_serializable()"
-        ) from error
-    return config
+    name = name_of(operation)
+    hint = f"take the operation {name!r} of the catalogue, or " if name in OPERATIONS else ""
+    return _keras_config("operation", operation, hint)
 
 
 def operation_from(config: Any) -> Any:
@@ -132,8 +124,24 @@ def scheduled(value: Any, step: Any) -> Any:
 
 
 def value_config(value: Any) -> Any:
-    """A number as it is; a schedule or a registered function as Keras describes it."""
-    return keras.saving.serialize_keras_object(value) if callable(value) else value
+    """A number as it is; a schedule or a registered function as Keras describes it.
+
+    Raises:
+        ValueError: a callable that could not be loaded again.
+    """
+    return _keras_config("function", value) if callable(value) else value
+
+
+def _keras_config(kind: str, value: Any, hint: str = "") -> Any:
+    try:
+        config = keras.saving.serialize_keras_object(value)
+        keras.saving.deserialize_keras_object(config)  # what can't be loaded again must not be saved
+    except Exception as error:
+        raise ValueError(
+            f"{kind} {name_of(value)!r} can't be saved; {hint}wrap it in a function that is decorated with"
+            " keras.saving.register_keras_serializable()"
+        ) from error
+    return config
 
 
 def value_from(config: Any) -> Any:

@@ -21,6 +21,7 @@ import numpy as np
 from opselect._tensorflow import keras, tf
 from opselect.estimators import (
     PPO,
+    Drawn,
     LeaveOneOut,
     MovingAverageReinforce,
     Proposal,
@@ -226,7 +227,7 @@ class _Trainer:
         self.optimizer.build(self.parameters)
         self.state = estimator.init(tf.zeros([1, 1, k]))
         self._update = tf.function(self._update_step, autograph=False, reduce_retracing=True)
-        self._log_prob = tf.function(self._log_prob_step, autograph=False, reduce_retracing=True)
+        self._drawn = tf.function(self._drawn_step, autograph=False, reduce_retracing=True)
         self._value = tf.function(lambda o: self.critic(o[None])[0, :, 0], autograph=False, reduce_retracing=True)
 
     def train(self, console: Any) -> Trained:
@@ -272,7 +273,7 @@ class _Trainer:
         arrays = [tf.constant(a, tf.bool if a.dtype == bool else None) for a in given]
         arrays = [tf.cast(a, tf.float32) if a.dtype == tf.float64 else a for a in arrays]
         epochs = self.estimator.epochs if isinstance(self.estimator, PPO) else 1
-        drawn_with = self._log_prob(*arrays[1:]) if epochs > 1 else None
+        drawn_with = self._drawn(*arrays[1:]) if epochs > 1 else None
         for _ in range(epochs):
             objective, self.state = self._update(*arrays, tf.constant(entropy, tf.float32), self.state, drawn_with)
             if not np.isfinite(objective.numpy()):
@@ -287,8 +288,14 @@ class _Trainer:
         used = tf.where(tf.cast(counted, tf.bool)[..., None], choice.logits, tf.stop_gradient(choice.logits))
         return Proposal(tf.one_hot(actions, self.k)[..., None, :], used[..., None, :]), choice
 
-    def _log_prob_step(self, observations: Tensor, masks: Tensor, actions: Tensor, counted: Tensor) -> Tensor:
-        return log_prob(self._propose(observations, masks, actions, counted)[0])
+    def _drawn_step(self, observations: Tensor, masks: Tensor, actions: Tensor, counted: Tensor) -> Drawn:
+        proposal, _ = self._propose(observations, masks, actions, counted)
+        return Drawn(log_prob(proposal), self._values(observations, actions))
+
+    def _values(self, observations: Tensor, actions: Tensor) -> Tensor:
+        """The critic's predictions, of the shape of the actions."""
+        flat = tf.reshape(observations, [1, -1, observations.shape[-1]])
+        return tf.ensure_shape(tf.reshape(self.critic(flat), tf.shape(actions)), actions.shape)
 
     def _update_step(
         self,
@@ -299,19 +306,18 @@ class _Trainer:
         counted: Tensor,
         entropy: Tensor,
         state: Any,
-        drawn_with: Tensor | None,
+        drawn_with: Drawn | None,
     ) -> Any:
         with tf.GradientTape() as tape:
             proposal, choice = self._propose(observations, masks, actions, counted)
             proposal = dataclasses.replace(proposal, record=drawn_with)
             if self.estimator.needs_value:
-                flat = tf.reshape(observations, [1, -1, observations.shape[-1]])
-                value = tf.ensure_shape(tf.reshape(self.critic(flat), tf.shape(losses)), losses.shape)
-                proposal = dataclasses.replace(proposal, value=value)
+                proposal = dataclasses.replace(proposal, value=self._values(observations, actions))
             counted = tf.cast(counted, tf.float32)  # [S, ...]
             surrogate, state = self.estimator.surrogate(losses, [proposal], state)
             spread = tf.math.divide_no_nan(tf.reduce_sum(counted * choice.entropy()), tf.reduce_sum(counted))
-            # The mean over steps, whichever axis the estimator has already averaged over.
+            # The mean over steps, whichever axis the estimator has already averaged over. Their number is random, which
+            # with few episodes puts the mean of the ratio a little off the gradient; that is common practice.
             mean = tf.reduce_sum(surrogate) * tf.cast(tf.shape(losses)[0], tf.float32) / tf.reduce_sum(counted)
             objective = mean - entropy * spread
         self.optimizer.apply(tape.gradient(objective, self.parameters))

@@ -539,3 +539,63 @@ def test_every_operation_is_named_and_advised_on():
     assert advice.user_name("LogSoftmax") == "tf.nn.log_softmax"
     assert "callable branch" in advice.advice("nan", "SomethingRare")
     assert "with_surrogate_gradient" in advice.advice("none", "SomethingRare")
+
+
+# --- modes that disagree, and advice that fits ------------------------------------------------------------------------
+
+
+@tf.custom_gradient
+def forgetful(x):
+    """Sends a gradient back in eager mode only."""
+    eager = tf.executing_eagerly()
+    return x * 1.0, lambda g: g if eager else tf.zeros_like(g)
+
+
+@tf.custom_gradient
+def twice_in_graphs(x):
+    factor = 1.0 if tf.executing_eagerly() else 2.0
+    return x * 1.0, lambda g: factor * g
+
+
+def test_a_gradient_that_is_zero_in_graphs_only_is_found():
+    report = check_gradients(forgetful, [1.0, 2.0])
+    [finding] = report.findings
+    assert (finding.kind, finding.modes) == ("zero", ("graph", "xla"))
+
+
+def test_gradients_that_differ_between_modes_are_noted():
+    report = check_gradients(twice_in_graphs, [1.0, 2.0])
+    assert report.ok
+    assert [n for n in report.notes if "is not the eager one" in n] == [
+        "x: the gradient in a tf.function (graph) is not the eager one",
+        "x: the gradient in a tf.function (xla) is not the eager one",
+    ]
+    assert check_gradients(lambda x: tf.sin(x) * x, [1.0, 2.0]).notes == ()
+
+
+@tf.custom_gradient
+def broken(x):
+    return x * 1.0, lambda g: g * float("nan")
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "kind", "advised"),
+    [
+        (lambda x: tf.reduce_mean(x * x), tf.constant([300.0, 300.0], tf.float16), "output", "a wider dtype here"),
+        (lambda x: tf.norm(x), [1e20, 1.0], "output", "opselect.norm(x)"),
+        (lambda x: tf.math.angle(tf.complex(x, x)), [0.0, 1.0], "nan", "opselect.atan2(tf.math.imag(z)"),
+        (broken, [1.0], "nan", "a finite gradient from the function under tf.custom_gradient"),
+        (lambda x: x * (1 / x), [0.0, 1.0], "output", "opselect.divide(x, y)"),
+        (lambda x: tf.linalg.cholesky(tf.linalg.diag(x)), [1.0, 0.0], "output", "small multiple of the identity"),
+    ],
+    ids=["overflow", "norm", "angle", "custom gradient", "pole", "cholesky"],
+)
+def test_the_advice_fits_the_case(fn, x, kind, advised):
+    told = [f.advice for f in check_gradients(fn, x).findings if f.kind == kind]
+    assert told and advised in told[0]
+
+
+def test_keras_errors_come_with_their_reason():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(GradientCheckError, match=r"raised .*: .*(expected|incompatible).*"):
+        check_gradients(model, [[1.0, 2.0]])

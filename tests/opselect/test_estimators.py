@@ -17,6 +17,7 @@ from opselect._tensorflow import tf
 from opselect.estimators import (
     ESTIMATORS,
     PPO,
+    Drawn,
     Estimator,
     Exact,
     GumbelSoftmax,
@@ -433,8 +434,8 @@ def test_parameters_behind_the_objective_get_their_ordinary_gradient():
 def test_clipped_surrogate_on_samples_of_an_older_policy(problem):
     """For each outcome: r A s inside the clip or where the clip would make things worse, else 0."""
     weights, _ = tuples(problem, 1)
-    k, clip, baseline = len(problem["outputs"]), 0.1, problem["expected_loss"]
-    p, advantage = np.array(problem["probabilities"]), np.array(problem["losses"]) - baseline
+    k, clip, drawn_value = len(problem["outputs"]), 0.1, problem["expected_loss"]
+    p, advantage = np.array(problem["probabilities"]), np.array(problem["losses"]) - drawn_value
     # The first outcome has moved as far as the clip lets it, the others hardly.
     old = np.log(p) + np.where(np.arange(k) == 0, 0.3 * np.sign(advantage[0]), 0.05)
     logits = logits_of(problem)
@@ -444,8 +445,8 @@ def test_clipped_surrogate_on_samples_of_an_older_policy(problem):
         proposal = Proposal(
             tf.constant(weights.swapaxes(0, 1)),
             rows,
-            value=tf.fill([k], tf.constant(baseline, tf.float32)),
-            record=tf.constant(old[None], tf.float32),
+            value=tf.fill([k], tf.constant(-99.0)),  # what the baseline says by now does not matter
+            record=Drawn(tf.constant(old[None], tf.float32), tf.fill([k], tf.constant(drawn_value, tf.float32))),
         )
         surrogate, _ = PPO(clip=clip).surrogate(objective(problem)(proposal.weights), [proposal], ())
     found = tape.jacobian(surrogate, logits).numpy()[:, 0]

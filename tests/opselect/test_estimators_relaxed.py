@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import math
 import pathlib
 
 import numpy as np
@@ -23,7 +25,7 @@ from opselect.estimators import (
     SparsemaxMixture,
     StraightThrough,
 )
-from opselect.random import as_seed
+from opselect.random import as_seed, substream
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "data" / "estimator_golden.json").read_text())
 PROBLEMS = GOLDEN["problems"]
@@ -450,3 +452,29 @@ def test_several_samples_are_averaged(kind):
 def test_wrong_parameters_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("name", ["gumbel-softmax-st", "gumbel-rao"])
+def test_noise_of_a_decision_is_not_that_of_the_next(name):
+    """Two decisions that have nothing to do with each other: E[3 (D2_0 - D2_2) grad (D1_0 - D1_2)] = 0, row by row."""
+    replicas = 200_000
+    seeds = tf.constant(np.random.default_rng(0).integers(-(2**31), 2**31, (replicas, 2)), tf.int32)
+    estimator = dataclasses.replace(ESTIMATORS[name], **({"inner": 1} if name == "gumbel-rao" else {}))
+    first, second = tf.zeros([replicas, 1, 1, 3]), tf.zeros([1, replicas, 1, 1, 3])
+    with tf.GradientTape() as tape:
+        tape.watch(first)
+        one = estimator.propose(first, (), substream(seeds, 0))
+        two = estimator.propose(second, (), substream(seeds, 1), decision=1)
+        product = [tf.reduce_sum(p.weights * [1.0, 0.0, -1.0], [-2, -1]) for p in (one, two)]
+        surrogate, _ = estimator.surrogate(3.0 * product[0] * product[1], [one, two], ())
+    gradients = tape.gradient(surrogate, first).numpy()[:, 0, 0].astype(np.float64)
+    error = gradients.std(0) / math.sqrt(replicas)
+    assert (np.abs(gradients.mean(0)) < 4.5 * error).all() and error.min() > 1e-4
+
+
+def test_samples_are_those_of_the_policy_at_any_temperature():
+    logits = tf.broadcast_to(tf.constant([[-1.0, 0.0, 1.0]]), [100_000, 1, 3])
+    drawn = GumbelSoftmaxStraightThrough(temperature=1e8).propose(logits, (), as_seed(1)).weights
+    np.testing.assert_allclose(
+        tf.reduce_mean(drawn, [0, 1, 2]), np.exp([-1, 0, 1]) / np.exp([-1, 0, 1]).sum(), atol=0.01
+    )

@@ -234,6 +234,27 @@ def test_second_derivatives_are_unbiased(hessian, estimator):
     np.testing.assert_allclose(hessian(surrogate, PAIR_LOGITS.ravel()), wanted, atol=5e-6)
 
 
+@pytest.mark.parametrize("name", ["exact", "indecater", "reinforce-optimal", "sum-and-sample", "unordered-set"])
+@pytest.mark.parametrize("cost", [math.inf, math.nan])
+def test_what_can_not_happen_may_cost_anything(name, cost):
+    logits, scale = tf.Variable([[[0.0, -math.inf, 1.0]]]), tf.Variable(2.0)
+    estimator = ESTIMATORS[name]
+    state = estimator.init(logits)
+    with tf.GradientTape() as tape:
+        proposal = estimator.propose(logits, state, as_seed(3))
+        impossible = proposal.weights[..., 0, 1] > 0
+        losses = tf.where(impossible, cost, scale * tf.reduce_sum(proposal.weights * [1.0, 0.0, 3.0], [-2, -1]))
+        value, _ = estimator.surrogate(losses, [proposal], state)
+    gradients = tape.gradient(value, [logits, scale])
+    p = 1 / (1 + math.e)  # of the first
+    expected = p + 3 * (1 - p)
+    assert float(value[0]) == pytest.approx(2 * expected, rel=1e-5)
+    assert float(gradients[1]) == pytest.approx(expected, rel=1e-5)
+    assert np.isfinite(gradients[0]).all()
+    if name in ("exact", "indecater"):
+        np.testing.assert_allclose(gradients[0][0, 0], 2 * p * (1 - p) * np.array([-2, 0, 2]), atol=1e-6)
+
+
 @pytest.mark.parametrize("top", [2, 3, 8])
 def test_several_outcomes_summed(top):
     estimator = SumAndSample(top=top)

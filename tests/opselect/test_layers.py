@@ -413,3 +413,22 @@ def test_mask_anneals_from_soft_to_hard_and_is_saved(tmp_path):
     assert loaded.layers[0].get_config() == model.layers[0].get_config()
     with pytest.raises(opselect.masks.InvalidSurrogateError, match="'triangle'"):
         Mask(surrogate="triangel")
+
+
+def unregistered(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: opselect.layers.Mask(surrogate=lambda x: tf.tanh(x)),
+        lambda: opselect.layers.Mask(surrogate=unregistered),
+        lambda: opselect.layers.OperationSelector(["neg", "exp"], "reinforce-rloo", entropy=lambda step: 0.1),
+    ],
+    ids=["lambda", "function", "entropy"],
+)
+def test_what_could_not_be_loaded_is_not_saved(make, tmp_path):
+    model = keras.Sequential([keras.Input((1,)), make()])
+    with pytest.raises(ValueError, match=r"function '.*' can't be saved; wrap it in a function that is decorated with"):
+        model.save(tmp_path / "model.keras")

@@ -156,3 +156,37 @@ def test_every_surrogate_is_documented():
 def test_mistakes_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "make", [float, np.float32, np.float64, tf.constant], ids=["float", "float32", "float64", "eager"]
+)
+def test_ranges_are_checked_whatever_the_number_is_made_of(make):
+    with pytest.raises(ValueError, match=r"temperature must be > 0"):
+        opselect.mask([0.3, -0.2], temperature=make(0.0))
+    with pytest.raises(ValueError, match=r"hardness must be in \[0, 1\]"):
+        opselect.mask([0.3, -0.2], hardness=make(2.0))
+    assert opselect.mask([0.3, -0.2], temperature=make(0.5), hardness=make(1.0)).numpy().tolist() == [1.0, 0.0]
+
+
+def test_infinite_logits_are_chosen_or_never_are(in_mode):
+    def run(logits):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            chosen = opselect.one_hot_argmax(logits)
+            loss = tf.reduce_sum(chosen * [3.0, 1.0, 2.0])
+        return chosen, tape.gradient(loss, logits)
+
+    logits = [[np.inf, 0, 0], [-np.inf, 0, 1], [-np.inf, -np.inf, -np.inf], [0.0, 1.0, 2.0]]
+    chosen, gradient = in_mode(run)(tf.constant(logits, tf.float32))
+    assert chosen.numpy().tolist() == [[1, 0, 0], [0, 0, 1], [1, 0, 0], [0, 0, 1]]
+    assert np.isfinite(gradient).all() and not gradient[0].numpy().any() and gradient[1].numpy()[1:].all()
+    p = np.exp([0, 1, 2]) / np.exp([0, 1, 2]).sum()
+    np.testing.assert_allclose(gradient[3], p * (np.array([3, 1, 2]) - p @ [3, 1, 2]), rtol=1e-5)
+
+
+def test_a_surrogate_of_another_shape_or_dtype():
+    with pytest.raises(InvalidSurrogateError, match=r"surrogate must keep the shape \(1, 2\), but returned \(\)"):
+        opselect.one_hot_argmax([[1.0, 2.0]], lambda x: tf.reduce_sum(x))
+    half = opselect.mask(tf.constant([0.5, -1.0], tf.float16), surrogate=lambda x: tf.sin(tf.cast(x, tf.float32)))
+    assert half.dtype == tf.float16 and half.numpy().tolist() == [1.0, 0.0]

@@ -491,3 +491,28 @@ def test_losses_that_do_not_compare_rows_are_named():
     model.compile("sgd")
     with pytest.raises(ValueError, match="needs a loss"):
         model.fit(X, Y, verbose=0)
+
+
+# --- several outputs, callbacks ---------------------------------------------------------------------------------------
+
+
+def test_fit_tells_the_hard_loss_of_each_output():
+    inputs = keras.Input((1,))
+    chosen = OperationSelector(NAMES, "exact", seed=0)(inputs)
+    model = SelectorModel(inputs, {"p": chosen, "q": keras.layers.Dense(1, name="q")(chosen)})
+    model.compile(keras.optimizers.SGD(0.0), loss={"p": "mse", "q": "mae"})
+    told = model.fit(X, {"p": Y, "q": Y}, batch_size=5, verbose=0).history
+    measured = model.evaluate(X, {"p": Y, "q": Y}, batch_size=5, verbose=0, return_dict=True)
+    for name in ("p_loss", "q_loss"):
+        assert told[name][0] == pytest.approx(measured[name], rel=1e-5) and told[name][0] > 0.1
+    assert told["hard_loss"][0] == pytest.approx(told["p_loss"][0] + told["q_loss"][0], rel=1e-5)
+
+
+@pytest.mark.parametrize("monitor", ["hard_loss", "val_hard_loss", "soft_loss", "val_gap"])
+def test_callbacks_know_that_less_is_better(monitor, tmp_path):
+    model = one_selector("reinforce-rloo")
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    stopping = keras.callbacks.EarlyStopping(monitor, patience=1, min_delta=1e-3)
+    saving = keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", monitor, save_best_only=True)
+    ran = model.fit(X, Y, validation_data=(X, Y), epochs=30, verbose=0, callbacks=[stopping, saving]).epoch
+    assert len(ran) < 30 and (tmp_path / "best.keras").exists()

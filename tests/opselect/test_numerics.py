@@ -492,3 +492,69 @@ def test_variables_of_both_kinds():
         assert y.dtype == tf.float64
         source = variable.value if isinstance(variable, keras.Variable) else variable
         np.testing.assert_allclose(tape.gradient(y, source), [1.25])
+
+
+# --- inside what TensorFlow builds of functions: cond, loops ----------------------------------------------------------
+
+NESTED = {  # of positive x, with its first and second derivatives
+    "sqrt": (opselect.sqrt, lambda x: 0.5 / math.sqrt(x), lambda x: -0.25 * x**-1.5),
+    "divide": (lambda x: opselect.divide(2.0, x), lambda x: -2 / x**2, lambda x: 4 / x**3),
+    "pow": (lambda x: opselect.pow(3.0, x), lambda x: 3**x * math.log(3), lambda x: 3**x * math.log(3) ** 2),
+    "atan2": (lambda x: opselect.atan2(1.0, x), lambda x: -1 / (1 + x * x), lambda x: 2 * x / (1 + x * x) ** 2),
+    "hypot": (lambda x: opselect.hypot(1.0, x), lambda x: x / math.hypot(1, x), lambda x: math.hypot(1, x) ** -3),
+    "apply": (lambda x: opselect.apply("div", 2.0, x), lambda x: -2 / x**2, lambda x: 4 / x**3),
+    "norm squared": (lambda x: opselect.norm(x, axis=-1, keepdims=True) ** 2, lambda x: 2 * x, lambda x: 2.0),
+    "where": (
+        lambda x: opselect.where(x > 0, lambda x: opselect.divide(1.0, x), 0.0, x),
+        lambda x: -1 / x**2,
+        lambda x: 2 / x**3,
+    ),
+}
+AROUND = {
+    "cond": lambda function: lambda x: tf.cond(x[0] > 0, lambda: function(x * 1.0), lambda: x),
+    "loop": lambda function: (
+        lambda x: tf.while_loop(
+            lambda i, y: i < 2, lambda i, y: (i + 1, function(x) + 0.0 * y), (0, x), maximum_iterations=2
+        )[1]
+    ),
+    "map": lambda function: lambda x: tf.map_fn(lambda row: function(row[None])[0], x),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("name", NESTED)
+def test_both_derivatives_pass_through_branches_and_loops(derivatives, mode, name, around):
+    if mode == "eager" and around == "loop":
+        pytest.skip("an eager loop is none to TensorFlow")
+    function, slope, curvature = NESTED[name]
+    _, (first,), (second,) = derivatives(AROUND[around](function), [1.5])
+    np.testing.assert_allclose(first, [slope(1.5)], rtol=2e-6)
+    np.testing.assert_allclose(second, [curvature(1.5)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_second_derivatives_of_functions_of_a_norm(derivatives, keepdims):
+    # ||x||**2 and (||x|| - 1)**2, per row: gradient penalties.
+    x = np.array([[3.0, 4.0], [0.0, 0.0], [-5.0, 12.0]])
+    _, (first,), (second,) = derivatives(lambda x: opselect.norm(x, axis=1, keepdims=keepdims) ** 2, x)
+    np.testing.assert_allclose(first, 2 * x, rtol=1e-6)
+    np.testing.assert_allclose(second, np.where(x == 0, 0.0, 2.0), rtol=1e-5)
+    _, (first,), _ = derivatives(lambda x: (opselect.norm(x, axis=1, keepdims=keepdims) - 1.0) ** 2, x)
+    length = np.array([5.0, 1.0, 13.0])[:, None]
+    np.testing.assert_allclose(first, 2 * (length - 1) * x / length, rtol=1e-6)
+
+
+def test_integers_are_defined_where_nothing_is_selected(in_mode):
+    x = tf.constant([0, 0])
+    assert in_mode(lambda x: opselect.where(x != 0, lambda x: 6 // x, -1, x))(x).numpy().tolist() == [-1, -1]
+
+
+def test_complex_numbers_are_refused():
+    for call in (lambda z: opselect.norm(z), lambda z: opselect.divide(z, z), lambda z: opselect.sqrt(z)):
+        with pytest.raises(TypeError, match="arguments must be real numbers, got complex64"):
+            call(tf.constant([3.0 + 4.0j], tf.complex64))
+
+
+def test_the_entropy_of_many_outcomes_in_half_precision(in_mode):
+    entropy = in_mode(opselect.softmax_entropy)(tf.zeros([70_000], tf.float16))
+    assert entropy.dtype == tf.float16 and float(entropy) == pytest.approx(math.log(70_000), abs=0.01)

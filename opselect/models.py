@@ -149,7 +149,7 @@ class SelectorModel(keras.Model):
         callbacks = kwargs.get("callbacks")
         for callback in callbacks if isinstance(callbacks, list | tuple) else [callbacks]:
             monitored = str(getattr(callback, "monitor", "")).removeprefix("val_")
-            if monitored in ours and getattr(callback, "mode", None) == "auto":
+            if callback is not None and monitored in ours and callback.mode == "auto":
                 callback.mode = "min"  # Keras knows the direction of its own metrics only
         return super().fit(*args, **kwargs)
 

@@ -13,6 +13,9 @@ The functions here follow one convention, in eager mode, ``tf.function`` and XLA
 - a derivative too large for the dtype saturates at a value that a million such may be added of without overflow;
 - a NaN that is put in comes out as the value, so that it is seen, and stays out of the gradient.
 
+Gradients are those of tapes and `tf.gradients`. TensorFlow's forward mode (`tf.autodiff.ForwardAccumulator`) ignores
+gradients that are defined by hand, so there all of this holds for the value alone.
+
 Formulas are those of the catalogue, `opselect_envs.OPERATIONS`, which the environments run too; `apply` evaluates an
 operation of the catalogue, or one's own, with the domain that the operation declares.
 """
@@ -337,12 +340,15 @@ def _finite_slope(slope: Callable[..., Tensor], *x: Tensor) -> Tensor:
 
 
 def _floating(*x: Any) -> list[Tensor]:
-    """Tensors of one floating-point dtype: that of the first floating tensor, else float32."""
+    """Tensors of one floating-point dtype, that of the first floating tensor, else float32; two of them must fit."""
     x = tuple(map(_value, x))
     typed = [v.dtype for v in x if tf.is_tensor(v)]
     typed += [tf.as_dtype(v.dtype) for v in x if isinstance(v, np.ndarray)]
     dtype = next((d for d in typed if d.is_floating), tf.float32)
-    return [v if tf.is_tensor(v) and v.dtype == dtype else _cast(v, dtype) for v in x]
+    tensors = [v if tf.is_tensor(v) and v.dtype == dtype else _cast(v, dtype) for v in x]
+    if len(tensors) == 2:
+        _check_broadcast("the first operand", tensors[0], tensors[1], "the second")
+    return tensors
 
 
 def _cast(x: Any, dtype: Any) -> Tensor:

@@ -122,7 +122,7 @@ class RELAX:
     temperature: Any = 0.5
     hidden: int = 8
     learning_rate: float = 1e-2
-    warm_up = 1000  # batches before `opselect.gradient_report` measures it
+    warm_up = 500  # batches before `opselect.gradient_report` measures it
     needs_relaxation = False
     needs_value = False
     sequential = False

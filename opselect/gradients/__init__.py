@@ -49,8 +49,9 @@ def gradient_report(
 
     An estimator is measured as it is used: proposed, evaluated, closed and differentiated, many times side by side and
     independently. One with a state (`reinforce-ema`) is warmed up first, in many chains that each see one batch of the
-    given logits at a time, so its steady state is measured. One with `needs_value` (`reinforce-value`) gets each row's
-    expected loss: the best constant prediction. One that draws nothing is called once.
+    given logits at a time, so its steady state is measured (`relax`, which improves ever more slowly, after 500). One
+    with `needs_value` (`reinforce-value`) gets each row's expected loss: the best constant prediction. One that draws
+    nothing is called once.
 
     Args:
         objective: from weights [N, *logits.shape] float32, whose last axis sums to 1, to losses [N], or [N, B] for

@@ -522,7 +522,9 @@ AROUND = {
 
 
 @pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize(
+    "name", [n if n in ("sqrt", "divide", "norm squared") else pytest.param(n, marks=pytest.mark.slow) for n in NESTED]
+)
 def test_both_derivatives_pass_through_branches_and_loops(derivatives, mode, name, around):
     if mode == "eager" and around == "loop":
         pytest.skip("an eager loop is none to TensorFlow")
@@ -558,3 +560,11 @@ def test_complex_numbers_are_refused():
 def test_the_entropy_of_many_outcomes_in_half_precision(in_mode):
     entropy = in_mode(opselect.softmax_entropy)(tf.zeros([70_000], tf.float16))
     assert entropy.dtype == tf.float16 and float(entropy) == pytest.approx(math.log(70_000), abs=0.01)
+
+
+@pytest.mark.parametrize("function", [opselect.divide, opselect.pow, opselect.mod, opselect.atan2, opselect.hypot])
+def test_shapes_that_do_not_fit_are_both_named(function):
+    with pytest.raises(
+        InvalidShapeError, match=r"the first operand has shape \(2, 3\) and the second has shape \(4,\)"
+    ):
+        function(tf.ones([2, 3]), tf.ones([4]))

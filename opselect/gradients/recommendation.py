@@ -178,7 +178,7 @@ def _warnings(report: GradientReport, chosen: GradientRow) -> list[str]:
     clauses: list[str] = []
     if not report.vanishing:
         if (chosen.zero_share or 0.0) >= 0.1:
-            clauses.append(f"{chosen.zero_share:.0%} of its gradients are exactly zero")
+            clauses.append(f"{chosen.zero_share:.0%} of its gradients are zero")
         if not _resolved(report, chosen):
             clauses.append(f"but {report.samples} samples are few: its mean is known to +-{chosen.bias_se:.2g} only")
     if chosen.nan_share:

@@ -34,7 +34,8 @@ class GradientRow:
         evaluations: S, of the objective per row and estimate.
         cosine: the mean cosine of single estimates with the reference; an estimate of zero counts as 0. None where
             the reference is zero.
-        zero_share: the share of estimates that are exactly zero in all entries.
+        zero_share: the share of estimates that are zero, to within float32 rounding: no longer than 2**-18 of the
+            longest one of their row.
         nan_share: the share of estimates with an entry that is NaN or infinite.
         microseconds: the median time of one call for the given logits: propose, evaluate, close, differentiate.
         reason: why the estimator does not apply; None where it does.

@@ -84,7 +84,7 @@ class _Sums:
     groups: Array  # [G, B, D, K], of deviations
     sizes: Array  # [G, B], how many in each
     count: Array  # [B], how many in all
-    zero: Array  # [B], how many are exactly zero
+    zero: Array  # [B], how many are zero, to within rounding of the longest
     cosine: Array  # [B], with the reference
     square: Array  # [B], of the deviation's squared length
     fourth: Array  # [B], of its square
@@ -101,7 +101,8 @@ class _Sums:
         seen: Any = np.isfinite(some).all((2, 3))
         pivot = np.where(seen[:, :, None, None], some, 0.0).sum(0) / np.maximum(seen.sum(0), 1)[:, None, None]
         total = 0
-        count, zero, cosine, square, fourth, longest = (np.zeros(len(target)) for _ in range(6))
+        count, cosine, square, fourth = (np.zeros(len(target)) for _ in range(4))
+        lengths: list[Array] = []
         sums, sizes = np.zeros((GROUPS, *target.shape)), np.zeros((GROUPS, len(target)))
         for raw, group in itertools.chain(first, blocks):
             g = raw.astype(np.float64)
@@ -109,8 +110,7 @@ class _Sums:
             g = np.where(finite[:, :, None, None], g, 0.0)
             seen = finite.sum(0)
             length = np.linalg.norm(g, axis=(2, 3))
-            longest = np.maximum(longest, length.max(0))
-            zero += (finite & (length == 0)).sum(0)
+            lengths.append(np.where(finite, length, np.nan))
             cosine += _cosine(g, target, length * norm).sum(0)
             deviation = np.where(finite, ((g - pivot) ** 2).sum((2, 3)), 0.0)
             square += deviation.sum(0)
@@ -119,6 +119,10 @@ class _Sums:
             count += seen
             np.add.at(sums, group, np.where(finite[:, :, None, None], g - pivot, 0.0))
             np.add.at(sizes, group, finite.astype(np.float64))
+        each = np.concatenate(lengths)
+        longest = np.nanmax(each, axis=0, initial=0.0)
+        # Not `== 0`: some of TensorFlow's kernels for softmax give a certain winner the weight 1 - 2**-24.
+        zero = (each <= ROUNDING * longest).sum(0).astype(np.float64)
         return _Sums(total, pivot, sums, sizes, count, zero, cosine, square, fourth, longest)
 
     def of_rows(self, rows: Array) -> _Sums:

@@ -100,30 +100,26 @@ class _Sums:
         some = np.concatenate([g for g, _ in first]).astype(np.float64)
         seen: Any = np.isfinite(some).all((2, 3))
         pivot = np.where(seen[:, :, None, None], some, 0.0).sum(0) / np.maximum(seen.sum(0), 1)[:, None, None]
-        total = 0
-        count, cosine, square, fourth = (np.zeros(len(target)) for _ in range(4))
+        cosine, square, fourth = (np.zeros(len(target)) for _ in range(3))
         lengths: list[Array] = []
         sums, sizes = np.zeros((GROUPS, *target.shape)), np.zeros((GROUPS, len(target)))
         for raw, group in itertools.chain(first, blocks):
             g = raw.astype(np.float64)
             finite: Any = np.isfinite(g).all((2, 3))  # [M, B]
             g = np.where(finite[:, :, None, None], g, 0.0)
-            seen = finite.sum(0)
             length = np.linalg.norm(g, axis=(2, 3))
             lengths.append(np.where(finite, length, np.nan))
             cosine += _cosine(g, target, length * norm).sum(0)
             deviation = np.where(finite, ((g - pivot) ** 2).sum((2, 3)), 0.0)
             square += deviation.sum(0)
             fourth += (deviation**2).sum(0)
-            total += len(g)
-            count += seen
             np.add.at(sums, group, np.where(finite[:, :, None, None], g - pivot, 0.0))
             np.add.at(sizes, group, finite.astype(np.float64))
         each = np.concatenate(lengths)
-        longest = np.nanmax(each, axis=0, initial=0.0)
+        count, longest = (~np.isnan(each)).sum(0), np.nanmax(each, axis=0, initial=0.0)
         # Not `== 0`: some of TensorFlow's kernels for softmax give a certain winner the weight 1 - 2**-24.
-        zero = (each <= ROUNDING * longest).sum(0).astype(np.float64)
-        return _Sums(total, pivot, sums, sizes, count, zero, cosine, square, fourth, longest)
+        zero = (each <= ROUNDING * longest).sum(0)
+        return _Sums(len(each), pivot, sums, sizes, count, zero, cosine, square, fourth, longest)
 
     def of_rows(self, rows: Array) -> _Sums:
         """Those of the rows for which `rows` [B] holds."""
